@@ -1,0 +1,1 @@
+"""How a rendered message looks: one file per format and this table."""

@@ -1,0 +1,1 @@
+"""Foreign log formats, pure: from an open binary stream to frames."""

@@ -1,0 +1,1 @@
+"""How a rendered message leaves the house."""

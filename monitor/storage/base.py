@@ -1,0 +1,349 @@
+"""What the store offers, as protocols. Services and the API know these; nothing here knows SQL.
+
+A ``UnitOfWork`` is one transaction. ``Database.write`` runs a function in one and commits it (on
+SQLite by the one writer thread, several functions to a commit, each behind its own savepoint, so a
+function must do no I/O of its own and may be called again); ``Database.read`` gives a consistent
+snapshot. Repositories never commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeVar
+
+from monitor.domain.alert import Alert, AlertChange
+from monitor.domain.block import Block, Bucket
+from monitor.domain.log import EntryKind, LogEntry
+from monitor.domain.run import Attempt, Run, RunState
+from monitor.domain.series import Series
+from trainer_hooks.wire import Answer, Event, Phase, RunStart, SeriesSpec
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a batch went. ``pos`` is None for a repeat: it was held, and nothing changed."""
+
+    pos: int | None
+    held_through: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """One process's account: ``held_through`` is the highest seq below which nothing is missing."""
+
+    run: str
+    attempt: str
+    source: str
+    held_through: int
+    through_step: int | None
+    last_seen_at: float
+    stored: int
+    duplicate: int
+    refused: int
+    overwritten: int
+    client: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A reader's place in a run's log. ``epoch`` is the fence: it grows with every new holder."""
+
+    run: str
+    reader: str
+    pos: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A reader's memory as of ``pos``: whoever restores it replays the log from there, muted."""
+
+    run: str
+    reader: str
+    pos: int
+    state: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A place messages go to. ``config`` may hold secrets: it is never shown or logged."""
+
+    id: str
+    name: str
+    format: str
+    config: dict[str, Any]
+    enabled: bool = True
+    disabled_reason: str = ""
+
+
+OutboxState = Literal["waiting", "sending", "sent", "gave_up", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """One message to one channel. ``id`` is the webhook-id, the same on every try.
+
+    ``payload`` is frozen at the first claim and sent byte for byte on every retry.
+    """
+
+    id: str
+    run: str
+    alert: str
+    channel: str
+    moment: str
+    created_at: float
+    due_at: float
+    state: OutboxState = "waiting"
+    tries: int = 0
+    payload: bytes | None = None
+    claimed_by: str | None = None
+    claimed_until: float | None = None
+    settled_at: float | None = None
+    last_status: int | None = None
+    last_error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryTry:
+    """One try at a message: what the receiver said and how long it took."""
+
+    message: str
+    at: float
+    status: int | None
+    latency_s: float
+    error: str = ""
+
+
+class Runs(Protocol):
+    def get(self, run: str) -> Run | None: ...
+    def find(
+        self, *, states: Sequence[RunState] | None, text: str, limit: int, before: float | None
+    ) -> list[Run]:
+        """Newest first; ``text`` is a plain substring of name, id or tag; ``before`` pages."""
+        ...
+
+    def live(self) -> list[Run]: ...
+    def ensure(self, run: str, *, at: float) -> Run:
+        """The run, created bare if it is unknown. Raises ``Gone`` if it was deleted."""
+        ...
+
+    def describe(self, run: str, start: RunStart, *, at: float) -> None:
+        """Take over facts (a later RunStart of the same run replaces what it says)."""
+        ...
+
+    def touch(self, run: str, *, at: float, last_step: int | None, skew_s: float) -> None: ...
+    def set_state(self, run: str, state: RunState, *, at: float, error: str | None) -> None: ...
+    def delete(self, run: str, *, at: float) -> None:
+        """Forget everything but the tombstone."""
+        ...
+
+    def attempts(self, run: str) -> list[Attempt]: ...
+    def begin_attempt(self, attempt: Attempt) -> bool:
+        """Store an attempt; False if it is known (its fields are then completed, not replaced)."""
+        ...
+
+    def end_attempt(
+        self, run: str, attempt: str, *, at: float, status: str, last_step: int | None
+    ) -> None: ...
+
+
+class Log(Protocol):
+    def append_batch(self, entry: LogEntry, *, values: int, refused: int) -> Appended:
+        """Append unless (run, attempt, source, seq) is held; the position is assigned here."""
+        ...
+
+    def append_note(self, run: str, kind: EntryKind, note: dict[str, Any], *, at: float) -> int: ...
+    def head(self, run: str) -> int:
+        """The last position (0: the log is empty)."""
+        ...
+
+    def heads(self) -> dict[str, int]:
+        """Last positions of all runs that are not deleted."""
+        ...
+
+    def read(self, run: str, *, after: int, limit: int, max_bytes: int = ...) -> list[LogEntry]: ...
+    def first(self, run: str) -> int:
+        """The lowest position still kept (head + 1 if none)."""
+        ...
+
+    def drop_through(self, run: str, pos: int) -> int: ...
+    def sources(self, run: str) -> list[SourceState]: ...
+    def note_client(self, run: str, attempt: str, source: str, counts: dict[str, Any]) -> None: ...
+    def note_overwritten(self, run: str, attempt: str, source: str, count: int) -> None: ...
+
+
+class SeriesTable(Protocol):
+    def all(self, run: str) -> list[Series]: ...
+    def ensure(self, run: str, specs: Iterable[SeriesSpec]) -> dict[str, Series]:
+        """Series by key, created or completed. Raises ``TooManySeries`` above the limit."""
+        ...
+
+
+class Blocks(Protocol):
+    def add(self, run: str, blocks: Sequence[Block], buckets: Sequence[Bucket]) -> None: ...
+    def summaries(
+        self, run: str, series: Sequence[int], *, first_step: int | None, last_step: int | None
+    ) -> list[Block]:
+        """Blocks without bodies that touch the range."""
+        ...
+
+    def bodies(self, ids: Sequence[int]) -> list[Block]: ...
+    def buckets(
+        self, run: str, series: Sequence[int], *, first_step: int | None, last_step: int | None
+    ) -> list[Bucket]: ...
+    def tail_tiers(self, run: str) -> list[Block]:
+        """Small blocks that are due for merging, bodies included."""
+        ...
+
+    def replace(self, run: str, old: Sequence[int], new: Sequence[Block]) -> None: ...
+    def replace_buckets(
+        self,
+        run: str,
+        series: int,
+        attempt: str,
+        first_step: int,
+        last_step: int,
+        buckets: Sequence[Bucket],
+    ) -> None: ...
+
+
+class Answers(Protocol):
+    def add(self, run: str, attempt: str, answers: Sequence[Answer], *, at: float) -> int: ...
+    def samplings(self, run: str) -> list[dict[str, Any]]:
+        """Each sampling: id, weights_step, at, attempt, count, prompt_set_hash; oldest first."""
+        ...
+
+    def of_sampling(self, run: str, sampling: str) -> list[Answer]: ...
+
+
+class Events(Protocol):
+    """Events and phases, laid out of the log so that they outlive it."""
+
+    def add_event(self, run: str, attempt: str, event: Event, *, pos: int) -> None: ...
+    def add_phase(self, run: str, attempt: str, phase: Phase, *, pos: int) -> None:
+        """Store a phase; its second message (same ``phase_id``) completes the first."""
+        ...
+
+    def events(self, run: str, *, limit: int = ...) -> list[tuple[str, Event]]: ...
+    def phases(self, run: str, *, limit: int = ...) -> list[tuple[str, Phase]]: ...
+
+
+class Alerts(Protocol):
+    def get(self, alert: str) -> Alert | None: ...
+    def of_run(self, run: str, *, open_only: bool = ...) -> list[Alert]: ...
+    def find(self, *, open_only: bool, run: str | None, limit: int) -> list[Alert]: ...
+    def open_counts(self) -> dict[str, dict[str, int]]:
+        """Open alerts by run and severity."""
+        ...
+
+    def save(self, alert: Alert, change: AlertChange | None) -> None: ...
+    def changes(self, alert: str) -> list[AlertChange]: ...
+
+
+class Outbox(Protocol):
+    def enqueue(self, rows: Sequence[OutboxRow]) -> None:
+        """Insert rows; one whose id is held is left as it is (a replay tells nothing twice)."""
+        ...
+
+    def claim(self, *, owner: str, now: float, lease_s: float, limit: int) -> list[OutboxRow]:
+        """Take due rows (waiting, or sending with a lapsed claim) by conditional UPDATE.
+
+        In order per (channel, alert): a later message waits until the earlier is settled.
+        """
+        ...
+
+    def freeze(self, message: str, payload: bytes) -> None: ...
+    def settle(
+        self,
+        message: str,
+        *,
+        owner: str,
+        state: OutboxState,
+        at: float,
+        due_at: float | None,
+        attempt: DeliveryTry | None,
+    ) -> bool:
+        """Write down how a try ended; False if the claim is no longer ours."""
+        ...
+
+    def cancel(self, alert: str, *, moment: str, at: float) -> int:
+        """Withdraw messages of this alert that no try was made for."""
+        ...
+
+    def of_alert(self, alert: str) -> list[tuple[OutboxRow, list[DeliveryTry]]]: ...
+    def counts(self) -> dict[str, int]: ...
+    def oldest_waiting(self) -> float | None: ...
+
+
+class Channels(Protocol):
+    def all(self) -> list[Channel]: ...
+    def save(self, channel: Channel) -> None: ...
+    def disable(self, channel: str, reason: str) -> None: ...
+
+
+class Readers(Protocol):
+    def open(self, run: str, reader: str, *, owner: str, lease_s: float) -> Cursor | None:
+        """Take the reader for ``owner`` (database clock), or None while another holds the lease.
+
+        A new holder gets a new epoch; the same owner asking again keeps its epoch.
+        """
+        ...
+
+    def move(self, cursor: Cursor, pos: int) -> Cursor:
+        """Move in the transaction of the effects. Raises ``Fenced`` if another has taken over."""
+        ...
+
+    def positions(self, run: str) -> dict[str, int]: ...
+    def save_snapshot(self, snapshot: Snapshot) -> None: ...
+    def load_snapshot(self, run: str, reader: str) -> Snapshot | None: ...
+
+
+class Fenced(Exception):
+    """Another process has taken this reader over: roll back and let it go."""
+
+
+class UnitOfWork(Protocol):
+    @property
+    def runs(self) -> Runs: ...
+    @property
+    def log(self) -> Log: ...
+    @property
+    def series(self) -> SeriesTable: ...
+    @property
+    def blocks(self) -> Blocks: ...
+    @property
+    def answers(self) -> Answers: ...
+    @property
+    def events(self) -> Events: ...
+    @property
+    def alerts(self) -> Alerts: ...
+    @property
+    def outbox(self) -> Outbox: ...
+    @property
+    def channels(self) -> Channels: ...
+    @property
+    def readers(self) -> Readers: ...
+
+
+class Database(Protocol):
+    @property
+    def dialect(self) -> Literal["sqlite", "postgresql"]: ...
+    def write(self, work: Callable[[UnitOfWork], T]) -> T:
+        """Run in one transaction and commit. Raises ``Unavailable`` when the database is away."""
+        ...
+
+    def read(self) -> AbstractContextManager[UnitOfWork]: ...
+    def on_append(self, callback: Callable[[str, int], None]) -> None:
+        """Call back with (run, position) after each commit that moved a log.
+
+        On PostgreSQL also for the commits of other processes (LISTEN/NOTIFY). Called from a thread
+        of the store: return at once.
+        """
+        ...
+
+    def size_bytes(self) -> int: ...
+    def close(self) -> None: ...

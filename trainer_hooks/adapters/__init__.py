@@ -1,0 +1,1 @@
+"""Thin adapters to trainers; imported only by name."""

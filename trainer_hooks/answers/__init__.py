@@ -1,0 +1,1 @@
+"""Prompts, generation with per-token probability, and the samplers."""

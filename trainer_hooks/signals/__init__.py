@@ -1,0 +1,1 @@
+"""Signals: one file per family, and the table."""

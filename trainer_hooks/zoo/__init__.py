@@ -1,0 +1,1 @@
+"""Small real training runs on CPU with named, timed faults."""
