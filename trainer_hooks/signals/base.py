@@ -70,7 +70,7 @@ class Signal(ABC):
 
     @abstractmethod
     def measure(self, step: int) -> Measured:
-        """Called from ``Watch.step`` on due steps; keys as in ``specs``. An absent key is absent."""
+        """Called from ``Watch.step`` on due steps; keys as in ``specs``, absent where unknown."""
 
 
 class AsleepError(Exception):
