@@ -1,0 +1,157 @@
+"""Sampled answers side by side: which belong together, what differs, and a verdict in few words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from monitor.domain.diff import Piece, word_diff
+from trainer_hooks.wire import Answer, from_cell
+
+SETTINGS = (
+    ("prompt", "prompt_hash"),
+    ("system prompt", "system"),
+    ("tokenizer", "tokenizer_hash"),
+    ("temperature", "temperature"),
+    ("top-p", "top_p"),
+    ("seed", "seed"),
+    ("length limit", "max_tokens"),
+    ("number format", "dtype"),
+    ("model", "model_label"),
+)
+"""What must be equal for two answers to be compared, as people call it and as the wire does."""
+
+SAME_LENGTH = 0.10
+SAME_CONFIDENCE = 0.02
+SAME_REPETITION = 0.10
+SAME_NLL = 0.02
+REPEAT_N = 4
+"""Changes below these are not worth a word; repetition counts stretches of four words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """Numbers of one answer: ``length`` in tokens (words where the hooks sent none).
+
+    ``confidence`` is the mean probability of the chosen tokens (0..1, None without any);
+    ``repetition`` the share of four-word stretches that occurred before in the answer (0..1).
+    """
+
+    length: int
+    confidence: float | None
+    repetition: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The same prompt in two samplings; a side that has no such answer is None."""
+
+    prompt_id: str
+    prompt: str
+    left: Answer | None
+    right: Answer | None
+    diff: tuple[Piece, ...]
+    differs: tuple[str, ...]
+    verdict: str
+
+    @property
+    def comparable(self) -> bool:
+        return self.left is not None and self.right is not None and not self.differs
+
+
+def traits(answer: Answer) -> Traits:
+    """The numbers of one answer."""
+    spoken = answer.text.split()
+    chances = [math.exp(p) for p in map(from_cell, answer.token_logprobs) if p <= 0]
+    return Traits(
+        length=len(answer.token_ids) or len(answer.token_logprobs) or len(spoken),
+        confidence=sum(chances) / len(chances) if chances else None,
+        repetition=_repetition(spoken),
+    )
+
+
+def _repetition(spoken: Sequence[str]) -> float:
+    stretches = [tuple(spoken[i : i + REPEAT_N]) for i in range(len(spoken) - REPEAT_N + 1)]
+    return 1 - len(set(stretches)) / len(stretches) if stretches else 0.0
+
+
+def pair_up(left: Sequence[Answer], right: Sequence[Answer]) -> list[Pair]:
+    """Answers of two samplings by prompt: the order of ``right`` first, then what only left has."""
+    earlier = {answer.prompt_id: answer for answer in left}
+    later = {answer.prompt_id: answer for answer in right}
+    order = list(later) + [prompt for prompt in earlier if prompt not in later]
+    return [_pair(prompt, earlier.get(prompt), later.get(prompt)) for prompt in order]
+
+
+def _pair(prompt_id: str, left: Answer | None, right: Answer | None) -> Pair:
+    shown = right or left
+    prompt = shown.prompt if shown is not None else ""
+    if left is None or right is None:
+        side = "earlier" if left is None else "later"
+        return Pair(prompt_id, prompt, left, right, (), (), f"no {side} answer to this prompt")
+    differs = what_differs(left, right)
+    diff = tuple(word_diff(left.text, right.text))
+    return Pair(prompt_id, prompt, left, right, diff, differs, verdict(left, right, differs))
+
+
+def what_differs(left: Answer, right: Answer) -> tuple[str, ...]:
+    """Settings that are not the same, as people call them; empty: the two may be compared."""
+    return tuple(label for label, name in SETTINGS if getattr(left, name) != getattr(right, name))
+
+
+def verdict(left: Answer, right: Answer, differs: Sequence[str] = ()) -> str:
+    """In few words, such as "38 % shorter, surer (0.41 -> 0.62)"."""
+    if differs:
+        return f"not comparable: {', '.join(differs)} changed"
+    before, after = traits(left), traits(right)
+    said = [
+        _length_word(before, after),
+        _confidence_word(before, after),
+        _repetition_word(before, after),
+        _reference_word(left, right),
+    ]
+    words = ", ".join(word for word in said if word)
+    if words:
+        return words
+    return "the same answer" if left.text == right.text else "much the same"
+
+
+def _length_word(before: Traits, after: Traits) -> str:
+    if before.length == after.length:
+        return ""
+    if not before.length:
+        return "no longer empty"
+    if not after.length:
+        return "empty now"
+    change = after.length / before.length - 1
+    if abs(change) < SAME_LENGTH:
+        return ""
+    return f"{abs(change):.0%}".replace("%", " % ") + ("shorter" if change < 0 else "longer")
+
+
+def _confidence_word(before: Traits, after: Traits) -> str:
+    if before.confidence is None or after.confidence is None:
+        return ""
+    if abs(after.confidence - before.confidence) < SAME_CONFIDENCE:
+        return ""
+    word = "surer" if after.confidence > before.confidence else "less sure"
+    return f"{word} ({before.confidence:.2f} -> {after.confidence:.2f})"
+
+
+def _repetition_word(before: Traits, after: Traits) -> str:
+    change = after.repetition - before.repetition
+    if abs(change) < SAME_REPETITION:
+        return ""
+    word = "repeats itself more" if change > 0 else "repeats itself less"
+    return f"{word} ({before.repetition:.0%} -> {after.repetition:.0%})".replace("%", " %")
+
+
+def _reference_word(left: Answer, right: Answer) -> str:
+    if left.reference_nll is None or right.reference_nll is None:
+        return ""
+    before, after = from_cell(left.reference_nll), from_cell(right.reference_nll)
+    if not abs(after - before) >= SAME_NLL:
+        return ""
+    word = "closer to the reference" if after < before else "further from the reference"
+    return f"{word} (NLL {before:.2f} -> {after:.2f})"
