@@ -1,0 +1,173 @@
+"""The newest values of runs, kept in memory and brought up to date from the log when asked.
+
+One ``Recent`` per run that somebody looked at: last value per series, a thinned line of the train
+loss, and the pace. What was sealed away before we first looked is read once from the buckets.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from monitor.domain.log import ColumnFrame, LogEntry
+from monitor.storage.base import UnitOfWork
+from trainer_hooks.wire import AttemptStart
+
+SPARK_KEY = "loss/train"
+SPARK_POINTS = 120
+PACE_STEPS = 256
+PAGE = 500
+KEPT_RUNS = 512
+RECENT_STEPS = 20_000
+"""After a restart, values older than this many steps are not looked for in the buckets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The newest value of a series: its step, the client's time, the value (may be non-finite)."""
+
+    step: int
+    at: float
+    value: float
+
+
+@dataclass(slots=True)
+class Line:
+    """At most ``SPARK_POINTS`` points of a rising series: every other one goes when it is full."""
+
+    steps: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    stride: int = 1
+
+    def add(self, step: int, value: float) -> None:
+        self.cut(step)
+        if self.steps and step - self.steps[-1] < self.stride:
+            return
+        self.steps.append(step)
+        self.values.append(value)
+        if len(self.steps) > SPARK_POINTS:
+            self.steps, self.values = self.steps[::2], self.values[::2]
+            self.stride = max(1, (self.steps[-1] - self.steps[0]) // len(self.steps) * 2)
+
+    def cut(self, step: int) -> None:
+        """Forget this step and all above: a rewind."""
+        while self.steps and self.steps[-1] >= step:
+            self.steps.pop()
+            self.values.pop()
+
+
+@dataclass(slots=True)
+class Recent:
+    """What is known of a run up to position ``pos`` of its log."""
+
+    pos: int = 0
+    values: dict[str, Last] = field(default_factory=dict)
+    spark: Line = field(default_factory=Line)
+    pace: list[tuple[int, float]] = field(default_factory=list)
+    ordinals: dict[str, int] = field(default_factory=dict)
+    newest: int = 0
+
+    def take(self, entry: LogEntry) -> None:
+        """Go on by one entry of the log."""
+        self.pos = entry.pos
+        for record in entry.records:
+            if isinstance(record, AttemptStart):
+                self._rewind(entry.attempt, record)
+        if self.ordinals.get(entry.attempt, self.newest) >= self.newest:
+            for frame in entry.frames:
+                self._frame(frame)
+
+    def steps_per_s(self) -> float | None:
+        """Optimizer steps a second over the last few hundred; None: too few."""
+        if len(self.pace) < 2:
+            return None
+        (first, began), (last, ended) = self.pace[0], self.pace[-1]
+        return (last - first) / (ended - began) if ended > began and last > first else None
+
+    def _rewind(self, attempt: str, start: AttemptStart) -> None:
+        self.ordinals[attempt] = start.ordinal
+        if start.ordinal > self.newest:
+            self.newest = start.ordinal
+            self.spark.cut(start.first_step)
+            self.pace.clear()
+            self.values = {k: v for k, v in self.values.items() if v.step < start.first_step}
+
+    def _frame(self, frame: ColumnFrame) -> None:
+        for key, column in frame.columns.items():
+            rows = range(len(frame.steps))
+            if column.present is not None:
+                rows = [int(row) for row in column.present.nonzero()[0]]
+            if not rows:
+                continue
+            if key == SPARK_KEY:
+                self._loss(frame, column.values, rows)
+            row = rows[-1]
+            step = int(frame.steps[row])
+            known = self.values.get(key)
+            if known is None or step >= known.step:
+                self.values[key] = Last(step, float(frame.times[row]), float(column.values[row]))
+
+    def _loss(self, frame: ColumnFrame, values: Iterable[float], rows: Iterable[int]) -> None:
+        line = list(values)
+        for row in rows:
+            step = int(frame.steps[row])
+            if not self.spark.steps or step > self.spark.steps[-1]:
+                self.spark.add(step, float(line[row]))
+            if not self.pace or step > self.pace[-1][0]:
+                self.pace.append((step, float(frame.times[row])))
+        del self.pace[:-PACE_STEPS]
+
+
+class Latest:
+    """``Recent`` by run, the least recently asked for forgotten first. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[str, tuple[threading.Lock, Recent]] = OrderedDict()
+
+    def of(self, uow: UnitOfWork, run: str) -> Recent:
+        """What is known of the run now. Read it, do not change it."""
+        with self._lock:
+            lock, recent = self._runs.setdefault(run, (threading.Lock(), Recent()))
+            self._runs.move_to_end(run)
+            while len(self._runs) > KEPT_RUNS:
+                self._runs.popitem(last=False)
+        with lock:
+            if recent.pos == 0:
+                _from_store(uow, run, recent)
+            while entries := uow.log.read(run, after=recent.pos, limit=PAGE):
+                for entry in entries:
+                    recent.take(entry)
+        return recent
+
+    def forget(self, run: str) -> None:
+        with self._lock:
+            self._runs.pop(run, None)
+
+
+def _from_store(uow: UnitOfWork, run: str, recent: Recent) -> None:
+    """What the log no longer holds: buckets of the last steps, and the loss line whole."""
+    first = uow.log.first(run)
+    recent.pos = first - 1
+    if first <= 1:
+        return
+    for attempt in uow.runs.attempts(run):
+        recent.ordinals[attempt.id] = attempt.ordinal
+    recent.newest = max(recent.ordinals.values(), default=0)
+    stored = uow.runs.get(run)
+    last_step = (stored.last_step if stored is not None else None) or 0
+    keys = {series.number: series.key for series in uow.series.all(run)}
+    for bucket in uow.blocks.buckets(
+        run, list(keys), first_step=max(0, last_step - RECENT_STEPS), last_step=None
+    ):
+        value = bucket.last if bucket.last is not None else float(bucket.last_kind or "nan")
+        known = recent.values.get(keys[bucket.series])
+        if known is None or bucket.last_step >= known.step:
+            recent.values[keys[bucket.series]] = Last(bucket.last_step, bucket.first_time, value)
+    numbers = [number for number, key in keys.items() if key == SPARK_KEY]
+    line = uow.blocks.buckets(run, numbers, first_step=None, last_step=None) if numbers else []
+    for bucket in sorted(line, key=lambda one: one.first_step):
+        if bucket.mean is not None:
+            recent.spark.add(bucket.first_step, bucket.mean)

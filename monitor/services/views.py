@@ -1,0 +1,253 @@
+"""What the API and the live stream show, as plain frozen records: one shape for both.
+
+Field names are the JSON's. Non-finite numbers leave as the strings "nan", "inf" and "-inf".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from monitor.domain.alert import AlertChange
+from monitor.domain.plan import Checkpoint
+from trainer_hooks.wire import Asleep, Number
+
+Health = Literal["act", "look", "healthy", "lost", "finished", "failed", "stopped"]
+"""``act``: an open critical nobody acknowledged; ``look``: an open warning, an acknowledged
+critical, or a stall."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """A small line of one series, thinned to be looked at from afar."""
+
+    key: str
+    steps: list[int] = field(default_factory=list)
+    values: list[Number] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAlerts:
+    """Open alerts by severity."""
+
+    critical: int = 0
+    warning: int = 0
+    info: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """A run in a list. Instants are seconds UTC; ``tokens_per_s`` and cost None: not known."""
+
+    id: str
+    name: str
+    kind: str
+    state: str
+    health: Health
+    sentence: str
+    created_at: float
+    last_seen_at: float
+    ended_at: float | None
+    last_step: int | None
+    planned_steps: int | None
+    tokens_seen: float | None
+    tokens_per_s: float | None
+    price_per_hour: float | None
+    currency: str
+    cost_so_far: float | None
+    finish_at: float | None
+    zone: str
+    open_alerts: OpenAlerts
+    spark: Spark
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    """One attempt, and the half-open range of steps it owns."""
+
+    id: str
+    ordinal: int
+    first_step: int
+    before_step: int | None
+    started_at: float
+    ended_at: float | None
+    status: str | None
+    last_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """Counted in values: produced = stored + duplicate + refused + queued + spooled + dropped."""
+
+    produced: int = 0
+    stored: int = 0
+    duplicate: int = 0
+    refused: int = 0
+    queued: int = 0
+    spooled: int = 0
+    dropped: int = 0
+    overwritten: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetail(RunSummary):
+    """A run with its facts. ``cursor`` is where the live stream goes on from."""
+
+    facts: dict[str, Any]
+    attempts: list[AttemptView]
+    asleep: list[Asleep]
+    accounts: Accounts
+    last_checkpoint: Checkpoint | None
+    series_count: int
+    cursor: str
+    clock_skew_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AlertView:
+    """An alert with what it has cost since its onset and what going back would lose."""
+
+    id: str
+    run: str
+    detector: str
+    subject: str
+    episode: int
+    state: str
+    severity: str
+    title: str
+    attempt: str
+    onset_step: int
+    onset_at: float
+    opened_step: int
+    opened_at: float
+    last_step: int
+    evidence: dict[str, Any]
+    acknowledged_at: float | None
+    acknowledged_by: str | None
+    acknowledged_note: str
+    resolved_step: int | None
+    resolved_at: float | None
+    resolved_reason: str | None
+    run_name: str
+    currency: str
+    cost_so_far: float | None
+    hours_since_onset: float
+    last_checkpoint: Checkpoint | None
+    lost_by_going_back_steps: int | None
+    runbook: str
+
+
+@dataclass(frozen=True, slots=True)
+class TryView:
+    """One try at delivering a message."""
+
+    at: float
+    status: int | None
+    latency_s: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageView:
+    """A message an alert sent, or will send, to one channel."""
+
+    id: str
+    channel: str
+    moment: str
+    state: str
+    created_at: float
+    due_at: float
+    settled_at: float | None
+    tries: list[TryView]
+
+
+@dataclass(frozen=True, slots=True)
+class AlertDetail(AlertView):
+    """An alert with its history, its messages, and its text as a message would put it."""
+
+    changes: list[AlertChange]
+    messages: list[MessageView]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesView:
+    """A series of a run and its newest value (of the attempt that owns the step)."""
+
+    key: str
+    name: str
+    group: str
+    source: str
+    unit: str
+    family: str
+    help: str
+    better: str
+    last_step: int | None
+    last_value: Number | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventView:
+    """Something that happened at a step."""
+
+    attempt: str
+    name: str
+    step: int
+    at: float
+    text: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseView:
+    """A declared stretch; without ``end_step`` it is under way."""
+
+    attempt: str
+    phase_id: str
+    name: str
+    begin_step: int
+    begin_at: float
+    end_step: int | None
+    end_at: float | None
+    path: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingView:
+    """One sampling; ``day`` is its date in the run's zone (YYYY-MM-DD)."""
+
+    id: str
+    weights_step: int
+    at: float
+    day: str
+    attempt: str
+    count: int
+    prompt_set_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class PairView:
+    """The same prompt in two samplings; ``diff`` is a list of [same | cut | add, text].
+
+    A side holds the fields of ``wire.Answer`` and beside them ``length`` (tokens), ``confidence``
+    (mean probability of the chosen tokens, 0..1 or null) and ``repetition`` (share, 0..1).
+    """
+
+    prompt_id: str
+    prompt: str
+    left: dict[str, Any] | None
+    right: dict[str, Any] | None
+    diff: list[tuple[str, str]]
+    comparable: bool
+    differs: list[str]
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPairs:
+    """All pairs of two samplings of a run (a side is None where the run has none)."""
+
+    left: SamplingView | None
+    right: SamplingView | None
+    pairs: list[PairView]
