@@ -1,0 +1,131 @@
+"""A prompt set: what is asked each time, and how the answers are drawn.
+
+It is pinned: two samplings are comparable only where the set's hash is the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class Tokenizer(Protocol):
+    """What generation needs of a tokenizer. Token ids are int."""
+
+    begin_ids: Sequence[int]
+    """Put before every prompt; the empty prompt is these alone, so at least one is needed."""
+
+    end_ids: Sequence[int]
+    """Any of these ends an answer."""
+
+    name: str
+    """Told with every answer, as part of what makes two of them comparable."""
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: list[int]) -> str: ...
+
+
+class ByteTokenizer:
+    """Bytes of UTF-8 as tokens; byte 0 begins and ends a text."""
+
+    begin_ids: Sequence[int] = (0,)
+    end_ids: Sequence[int] = (0,)
+    name = "bytes"
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode("utf-8", "replace"))
+
+    def decode(self, ids: list[int]) -> str:
+        return bytes(ids).decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt. ``reference`` is an answer known to be good: its loss is free of chance."""
+
+    id: str
+    text: str
+    reference: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How a token is chosen: the likeliest at temperature 0, else drawn with ``seed``."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+    max_tokens: int = 64
+
+
+EMPTY = Prompt(id="empty", text="")
+"""In every set: what leaks into the start of documents shows nowhere else."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSet:
+    """Prompts and decodings; every prompt is answered once for each decoding.
+
+    Raises:
+        ValueError: two prompts with one id, a tokenizer without a begin token, or no decoding.
+    """
+
+    prompts: Sequence[Prompt]
+    tokenizer: Tokenizer = field(default_factory=ByteTokenizer)
+    decodings: Sequence[Decoding] = (Decoding(),)
+
+    def __post_init__(self) -> None:
+        chosen = tuple(self.prompts)
+        if not any(prompt.text == "" for prompt in chosen):
+            chosen = (EMPTY, *chosen)
+        if len({prompt.id for prompt in chosen}) < len(chosen):
+            raise ValueError("two prompts of the set have the same id")
+        if not self.tokenizer.begin_ids:
+            raise ValueError("the empty prompt needs a begin token")
+        if not self.decodings:
+            raise ValueError("a prompt set needs at least one decoding")
+        object.__setattr__(self, "prompts", chosen)
+        object.__setattr__(self, "decodings", tuple(self.decodings))
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 (first 16 hex digits) of the prompts, the decodings and the tokenizer's name."""
+        return _digest(
+            {
+                "prompts": [[p.id, p.text, p.reference] for p in self.prompts],
+                "decodings": [
+                    [d.temperature, d.top_p, d.seed, d.max_tokens] for d in self.decodings
+                ],
+                "tokenizer": self.tokenizer.name,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, path: Path, tokenizer: Tokenizer | None = None) -> PromptSet:
+        """Read ``{"prompts": [{"id", "text", "reference"?}], "decodings"?: [{...}]}``.
+
+        Raises:
+            ValueError: the file is not of that form.
+        """
+        try:
+            plain = json.loads(path.read_text("utf-8"))
+            prompts = [Prompt(**prompt) for prompt in plain["prompts"]]
+            decodings = [Decoding(**decoding) for decoding in plain.get("decodings", [{}])]
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"{path} is not a prompt set: {error}") from error
+        return cls(prompts, tokenizer or ByteTokenizer(), decodings)
+
+
+def prompt_hash(prompt: Prompt) -> str:
+    """What is asked, as 16 hex digits: an edited prompt is another prompt under the same id."""
+    return _digest([prompt.text, prompt.reference])
+
+
+def _digest(plain: Any) -> str:
+    text = json.dumps(plain, ensure_ascii=True, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,110 @@
+"""Parameters under clean names, sorted into groups by name pattern.
+
+Groups: emb head emb_head (tied) attn_qkv attn_o mlp_in mlp_out router lora norm other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from trainer_hooks.signals.base import NamedParameter
+
+TOTAL = "total"
+
+_WRAPPERS = re.compile(
+    r"(?:^|(?<=\.))(?:_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+)
+
+_PATTERNS: tuple[tuple[str, str], ...] = (
+    ("lora", r"lora_|\.lora\b"),
+    ("router", r"router|(?:moe|mlp|ffn|experts?)\.gate\.|gating"),
+    ("norm", r"norm|(?:^|[._])ln(?:_?\w{1,3})?\.|layer_?norm"),
+    ("head", r"lm_head|embed_out|(?:^|\.)(?:head|output|score|unembed)\.(?:weight|bias)$"),
+    ("emb", r"emb|(?:^|\.)(?:wte|wpe|shared)\."),
+    (
+        "attn_qkv",
+        r"c_attn|qkv|query|\.key\b|\.value\b|[qkv]_proj|(?:attn|attention)\w*\.w?[qkv]\b|in_proj"
+        r"|\.w[qkv]\.",
+    ),
+    (
+        "attn_o",
+        r"(?:attn|attention)\w*\.(?:c_proj|proj|dense|out_proj|wo|o|output\.dense)\b|o_proj|out_proj",
+    ),
+    (
+        "mlp_out",
+        r"down_proj|dense_4h_to_h|(?:mlp|ffn|feed_forward|relu_?dense|DenseReluDense)\w*\."
+        r"(?:c_proj|proj|w2|wo|fc2|fc_out|lin2|out)\b|(?:^|\.)(?:fc2|w2|lin2|linear2)\."
+        r"|(?:^|\.)output\.dense",
+    ),
+    (
+        "mlp_in",
+        r"up_proj|gate_proj|gate_up|dense_h_to_4h|c_fc|intermediate|"
+        r"(?:mlp|ffn|feed_forward|DenseReluDense)\w*\.(?:w1|w3|wi\w*|fc1|fc|fc_in|lin1|in|gate)\b"
+        r"|(?:^|\.)(?:fc1|w1|w3|lin1|linear1)\.",
+    ),
+)
+_COMPILED = tuple((group, re.compile(pattern, re.IGNORECASE)) for group, pattern in _PATTERNS)
+
+
+def clean_name(name: str) -> str:
+    """The name without what compiling and wrapping put into it.
+
+    >>> clean_name("_orig_mod.module.blocks.0.attn.qkv_proj.weight")
+    'blocks.0.attn.qkv_proj.weight'
+    """
+    return _WRAPPERS.sub("", name)
+
+
+def group_of(name: str) -> str:
+    """The group of a clean parameter name; ``other`` where no pattern fits.
+
+    >>> group_of("transformer.h.3.attn.c_attn.weight"), group_of("model.layers.1.mlp.down_proj.weight")
+    ('attn_qkv', 'mlp_out')
+    """
+    return next((group for group, pattern in _COMPILED if pattern.search(name)), "other")
+
+
+def named_parameters(model: Any, optimizers: Sequence[Any] = ()) -> list[NamedParameter]:
+    """Every parameter once, trainable or not, and what only an optimizer knows.
+
+    A matrix that is both embedding and head is in the group ``emb_head``; other shared tensors go
+    by their first name.
+    """
+    names: dict[int, list[str]] = {}
+    tensors: dict[int, Tensor] = {}
+    for name, tensor in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(tensor), []).append(clean_name(name))
+        tensors[id(tensor)] = tensor
+    for name, tensor in _optimizer_parameters(optimizers):
+        if id(tensor) not in tensors:
+            names[id(tensor)], tensors[id(tensor)] = [name], tensor
+    return [
+        NamedParameter(name=called[0], group=_group_of_all(called), tensor=tensors[key])
+        for key, called in names.items()
+    ]
+
+
+def _group_of_all(names: list[str]) -> str:
+    groups = {group_of(name) for name in names}
+    return "emb_head" if {"emb", "head"} <= groups else group_of(names[0])
+
+
+def _optimizer_parameters(optimizers: Sequence[Any]) -> Iterable[tuple[str, Tensor]]:
+    for index, optimizer in enumerate(optimizers):
+        for number, group in enumerate(optimizer.param_groups):
+            for place, tensor in enumerate(group["params"]):
+                yield f"optimizer{index}.group{number}.{place}", tensor
+
+
+def by_group(parameters: Iterable[NamedParameter]) -> dict[str, list[NamedParameter]]:
+    """Parameters that hold measurable numbers (floating or complex, not empty), by group."""
+    found: dict[str, list[NamedParameter]] = {}
+    for parameter in parameters:
+        tensor = parameter.tensor
+        if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex()):
+            found.setdefault(parameter.group, []).append(parameter)
+    return found

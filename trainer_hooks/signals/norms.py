@@ -1,0 +1,56 @@
+"""L2 norms of many tensors at once, right also where squares leave the number format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+
+
+def tensor_norms(tensors: Sequence[Tensor]) -> Tensor:
+    """The norm of each tensor, float64 [number of tensors], on the tensors' device.
+
+    Half precision is summed in float32. A sparse tensor counts with its coalesced values, a
+    complex one with its absolute values. On a CPU, where nobody has to wait to look, a float32
+    norm whose squares overflowed is taken again in float64.
+    """
+    dense = [_values(tensor.detach()) for tensor in tensors]
+    norms = torch.stack([norm.double() for norm in _norms(dense)])
+    if norms.device.type == "cpu":
+        for index in (~norms.isfinite()).nonzero().flatten().tolist():
+            wide = dense[index].abs().double()
+            norms[index] = torch.linalg.vector_norm(wide)
+    return norms
+
+
+def _norms(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """One fused call for each kind of number."""
+    found: list[Tensor | None] = [None] * len(tensors)
+    kinds: dict[tuple[torch.dtype, torch.device], list[int]] = {}
+    for index, tensor in enumerate(tensors):
+        kinds.setdefault((tensor.dtype, tensor.device), []).append(index)
+    for (dtype, _), places in kinds.items():
+        chosen = [tensors[index] for index in places]
+        for index, norm in zip(places, _fused(chosen, dtype), strict=True):
+            found[index] = norm.to(tensors[0].device)
+    return [norm for norm in found if norm is not None]
+
+
+def _fused(tensors: list[Tensor], dtype: torch.dtype) -> Sequence[Tensor]:
+    if dtype.is_complex:
+        return [torch.linalg.vector_norm(tensor) for tensor in tensors]
+    norms: Sequence[Tensor] = torch._foreach_norm(tensors, 2, dtype=_WIDE.get(dtype))
+    return norms
+
+
+def _values(tensor: Tensor) -> Tensor:
+    """The numbers of a sparse tensor, each place once; a dense tensor itself."""
+    return tensor.coalesce().values() if tensor.is_sparse else tensor
+
+
+def joint(norms: Tensor) -> Tensor:
+    """The norm of several tensors together from their norms, 0-dim."""
+    return torch.linalg.vector_norm(norms)
