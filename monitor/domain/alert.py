@@ -58,3 +58,126 @@ class AlertChange:
     at: float
     step: int | None = None
     by: str | None = None
+
+
+# ---- how an alert lives: the transition table, as data -------------------------------------
+
+TrackState = Literal["quiet", "pending", "firing", "acknowledged", "resolved"]
+TrackInput = Literal["bad", "calm", "cannot_tell", "acknowledge", "resolve", "supersede", "run_end"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Where an input leads. ``full``: where it leads once its count is reached.
+
+    The count of ``bad`` is k of the last m judgements; of ``calm``, so many in a row; a pending
+    subject is quiet again when no bad judgement is left among its last m.
+    """
+
+    to: TrackState
+    full: TrackState | None = None
+
+
+TRANSITIONS: dict[tuple[TrackState, TrackInput], Cell] = {
+    ("quiet", "bad"): Cell("pending", full="firing"),
+    ("quiet", "calm"): Cell("quiet"),
+    ("quiet", "cannot_tell"): Cell("quiet"),
+    ("quiet", "acknowledge"): Cell("quiet"),
+    ("quiet", "resolve"): Cell("quiet"),
+    ("quiet", "supersede"): Cell("quiet"),
+    ("quiet", "run_end"): Cell("quiet"),
+    ("pending", "bad"): Cell("pending", full="firing"),
+    ("pending", "calm"): Cell("pending", full="quiet"),
+    ("pending", "cannot_tell"): Cell("pending"),
+    ("pending", "acknowledge"): Cell("pending"),
+    ("pending", "resolve"): Cell("quiet"),
+    ("pending", "supersede"): Cell("quiet"),
+    ("pending", "run_end"): Cell("quiet"),
+    ("firing", "bad"): Cell("firing"),
+    ("firing", "calm"): Cell("firing", full="resolved"),
+    ("firing", "cannot_tell"): Cell("firing"),
+    ("firing", "acknowledge"): Cell("acknowledged"),
+    ("firing", "resolve"): Cell("resolved"),
+    ("firing", "supersede"): Cell("resolved"),
+    ("firing", "run_end"): Cell("resolved"),
+    ("acknowledged", "bad"): Cell("acknowledged"),
+    ("acknowledged", "calm"): Cell("acknowledged", full="resolved"),
+    ("acknowledged", "cannot_tell"): Cell("acknowledged"),
+    ("acknowledged", "acknowledge"): Cell("acknowledged"),
+    ("acknowledged", "resolve"): Cell("resolved"),
+    ("acknowledged", "supersede"): Cell("resolved"),
+    ("acknowledged", "run_end"): Cell("resolved"),
+    ("resolved", "bad"): Cell("pending", full="firing"),
+    ("resolved", "calm"): Cell("resolved"),
+    ("resolved", "cannot_tell"): Cell("resolved"),
+    ("resolved", "acknowledge"): Cell("resolved"),
+    ("resolved", "resolve"): Cell("resolved"),
+    ("resolved", "supersede"): Cell("resolved"),
+    ("resolved", "run_end"): Cell("resolved"),
+}
+
+OPEN_STATES: frozenset[TrackState] = frozenset({"firing", "acknowledged"})
+
+
+@dataclass(frozen=True, slots=True)
+class Hysteresis:
+    """``k`` bad judgements of the last ``m`` open an alert, ``calm`` in a row close it."""
+
+    k: int = 1
+    m: int = 1
+    calm: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """The memory of one (run, detector, subject): state, episode, and the counts behind it.
+
+    ``recent`` holds the last m judgements (True: bad). After a person resolved an alert whose
+    condition goes on, ``muted`` holds until the condition has once been calm.
+    """
+
+    state: TrackState = "quiet"
+    episode: int = 0
+    recent: tuple[bool, ...] = ()
+    calm_in_a_row: int = 0
+    muted: bool = False
+
+    @property
+    def open(self) -> bool:
+        return self.state in OPEN_STATES
+
+
+def advance(track: Track, given: TrackInput, hold: Hysteresis) -> Track:
+    """The track after an input. A new episode begins where an alert starts to fire."""
+    counted = _count(track, given, hold)
+    if counted.muted and given == "bad":
+        return counted
+    cell = TRANSITIONS[track.state, given]
+    state = cell.full if cell.full is not None and _full(counted, given, hold) else cell.to
+    opened = state == "firing" and not track.open
+    by_person = given == "resolve" and track.open
+    return Track(
+        state=state,
+        episode=track.episode + 1 if opened else track.episode,
+        recent=() if state in ("quiet", "resolved") else counted.recent,
+        calm_in_a_row=0 if opened or state == "resolved" and track.open else counted.calm_in_a_row,
+        muted=by_person or counted.muted,
+    )
+
+
+def _count(track: Track, given: TrackInput, hold: Hysteresis) -> Track:
+    if given not in ("bad", "calm"):
+        return track
+    bad = given == "bad"
+    calm = 0 if bad else track.calm_in_a_row + 1
+    muted = track.muted and calm < hold.calm
+    recent = (*track.recent, bad)[-hold.m :]
+    return Track(track.state, track.episode, () if muted else recent, calm, muted)
+
+
+def _full(track: Track, given: TrackInput, hold: Hysteresis) -> bool:
+    if given == "bad":
+        return sum(track.recent) >= hold.k
+    if track.state == "pending":
+        return not any(track.recent)
+    return track.calm_in_a_row >= hold.calm
