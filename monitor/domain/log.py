@@ -6,6 +6,7 @@ the mask, never by NaN, because NaN is a fact of its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -31,13 +32,40 @@ class Column:
     present: Mask | None = None
 
 
+class Matrix(Mapping[str, Column]):
+    """Columns that lie together: ``values`` [K, S] and ``present`` [K, S] (None: all are).
+
+    A frame of hundreds of series and few rows is read and written as the one array it is.
+    """
+
+    __slots__ = ("_rows", "keys_K", "present", "values_KS")
+
+    def __init__(self, keys: tuple[str, ...], values: Floats, present: Mask | None = None) -> None:
+        self.keys_K = keys
+        self.values_KS = values
+        self.present = present
+        self._rows: dict[str, int] | None = None
+
+    def __getitem__(self, key: str) -> Column:
+        if self._rows is None:
+            self._rows = {name: row for row, name in enumerate(self.keys_K)}
+        row = self._rows[key]
+        return Column(self.values_KS[row], None if self.present is None else self.present[row])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys_K)
+
+    def __len__(self) -> int:
+        return len(self.keys_K)
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnFrame:
     """A frame as arrays: ``steps`` [S], ``times`` [S] (seconds UTC), one column per series key."""
 
     steps: Ints
     times: Floats
-    columns: dict[str, Column]
+    columns: Mapping[str, Column]
 
 
 @dataclass(frozen=True, slots=True)
