@@ -1,0 +1,4 @@
+// @ts-check
+import { start } from '../shell.js';
+
+start();

@@ -1,0 +1,109 @@
+/** Shapes of the read API and of what the charts are told. Times are seconds since 1970 UTC. */
+
+export type Health = 'act' | 'look' | 'healthy' | 'lost' | 'finished' | 'failed' | 'stopped';
+export type Cell = number | 'nan' | 'inf' | '-inf' | null;
+
+export interface Spark { key: string; steps: number[]; values: Cell[] }
+export interface RunSummary {
+  id: string; name: string; kind: string; state: string; health: Health; sentence: string;
+  created_at: number; last_seen_at: number; ended_at: number | null;
+  last_step: number | null; planned_steps: number | null; tokens_seen: number | null;
+  tokens_per_s: number | null; price_per_hour: number | null; currency: string;
+  cost_so_far: number | null; finish_at: number | null; zone: string;
+  open_alerts: { critical: number; warning: number; info: number }; spark: Spark | null;
+}
+export interface Attempt {
+  id: string; ordinal: number; first_step: number; before_step: number | null;
+  started_at: number; ended_at: number | null; status: string | null; last_step: number | null;
+}
+export interface Sleeper { what: string; missing: string; wake: string }
+export interface Checkpoint { step: number; at: number; path: string | null }
+export interface RunDetail extends RunSummary {
+  facts: Record<string, unknown>; attempts: Attempt[]; asleep: Sleeper[];
+  accounts: Record<string, number>; last_checkpoint: Checkpoint | null;
+  series_count: number; cursor: string;
+}
+export interface SeriesInfo {
+  key: string; name: string; group: string; source: string; unit: string; family: string;
+  help: string; better: '' | 'lower' | 'higher'; last_step: number | null; last_value: Cell;
+}
+export interface PointSeries {
+  key: string; attempt: string; ghost: boolean; resolution: 'raw' | 'bucket' | 'block';
+  steps: number[]; times: number[]; values: Cell[]; low: Cell[] | null; high: Cell[] | null;
+  non_finite: number[]; total_points: number;
+}
+export interface RunEvent {
+  attempt: string; name: string; step: number; at: number; text: string; data?: Record<string, unknown>;
+}
+export interface Phase {
+  attempt: string; phase_id: string; name: string; begin_step: number; begin_at: number;
+  end_step: number | null; end_at: number | null; path: string | null; text: string;
+}
+export interface Cause { text: string; signs_seen: number; signs_of: number; why: string }
+export interface Evidence {
+  rule?: string; version?: number; value?: Cell; threshold?: Cell; unit?: string; n?: number;
+  series?: string[]; numbers?: [string, number, string, string][]; summary?: string;
+  causes?: Cause[]; first_action?: string; clears?: string;
+}
+export interface Alert {
+  id: string; run: string; detector: string; subject: string; episode: number;
+  state: 'firing' | 'acknowledged' | 'resolved'; severity: string; title: string; attempt: string;
+  onset_step: number; onset_at: number; opened_step: number; opened_at: number; last_step: number;
+  evidence: Evidence; acknowledged_at: number | null; acknowledged_by: string | null;
+  acknowledged_note: string; resolved_step: number | null; resolved_at: number | null;
+  resolved_reason: string | null; run_name: string; cost_so_far: number | null;
+  hours_since_onset: number | null; last_checkpoint: Checkpoint | number | null;
+  lost_by_going_back_steps: number | null; runbook: string;
+}
+export interface AlertChange { old: string; new: string; reason: string; at: number; step: number | null; by: string | null }
+export interface Try { at: number; status?: number | null; error?: string | null; ok?: boolean }
+export interface Message { id: string; channel: string; moment: string; state: string; tries: Try[] }
+export interface AlertDetail extends Alert { changes: AlertChange[]; messages: Message[]; text: string }
+export interface Sampling { id: string; weights_step: number; at: number; day: string; attempt: string; count: number }
+export interface AnswerOut {
+  text: string; token_texts?: string[]; token_logprobs?: Cell[]; stop_reason?: string;
+  reference_nll?: Cell; weights_step?: number; at?: number; truncated?: boolean; text_bytes?: number;
+}
+export interface Pair {
+  prompt_id: string; prompt: string; left: AnswerOut | null; right: AnswerOut | null;
+  diff: ['same' | 'cut' | 'add', string][]; comparable: boolean; differs: string[]; verdict: string;
+}
+
+/** A line of points as the charts hold it; `values` has NaN where the value is not finite. */
+export interface Track {
+  key: string; attempt: string; ghost: boolean; raw: boolean;
+  steps: number[]; times: number[]; values: number[];
+  low: number[] | null; high: number[] | null; broken: number[];
+}
+export type Rows = Record<string, [number, number, Cell][]>;
+
+export interface LineSpec {
+  key: string; name: string; colour: string; dash?: 'solid' | 'dash' | 'dot'; scale?: number;
+  noisy?: boolean; dots?: boolean; format?: (value: number) => string;
+}
+export interface ChartSpec {
+  title: string; lines: LineSpec[]; unit?: string; height?: number; small?: boolean; names?: boolean;
+  yMin?: number; yMax?: number; log?: boolean; ref?: number; fixed?: boolean;
+  /** Band with these line names between them is filled. */
+  between?: [string, string];
+  empty?: string;
+}
+export interface Band { kind: 'act' | 'look'; from: number; told: number; to: number; name: string; series: string[]; id: string }
+export interface View {
+  x: 'step' | 'hours' | 'clock'; log: boolean; smooth: number;
+  from: number | null; to: number | null; ghosts: boolean;
+}
+export interface Frame {
+  width: number; height: number; left: number; right: number; top: number; bottom: number;
+  x: (step: number) => number; y: (value: number) => number | null; from: number; to: number;
+}
+
+export interface PlotlyElement extends HTMLElement {
+  on(event: string, handler: (data: Record<string, unknown>) => void): void;
+}
+declare global {
+  const Plotly: {
+    react(host: HTMLElement, data: object[], layout: object, config: object): Promise<unknown>;
+    purge(host: HTMLElement): void;
+  };
+}
