@@ -50,13 +50,13 @@ class Change:
 def measure_change(before: Sequence[Tensor], after: Sequence[Tensor]) -> Change:
     """Compare weights with their copies, which are overwritten.
 
-    The angle is the chord form 2 asin(|u - v| / 2) of the unit vectors u and v. The chord comes
-    from the change d = W' - W without another copy, and without the cancellation of an arc cosine:
-    |u - v|^2 = (|d|^2 - (|W'| - |W|)^2) / (|W| |W'|), and
-    |W'| - |W| = (2 W'.d - |d|^2) / (|W'| + |W|).
+    The angle equals the chord form 2 asin(|u - v| / 2) of the unit vectors u and v, and like it
+    has none of the cancellation of an arc cosine. It comes from the change itself, without
+    another copy: the part of W - W' across W' is |W| sin(angle), what is left along W' is
+    |W| cos(angle).
 
     Args:
-        before: copies in float32 (float64 for float64), overwritten with W - W'.
+        before: copies in float32 (float64 for float64), overwritten.
         after: the tensors now, of the same shapes.
     """
     wide = [new.detach().to(old.dtype) for new, old in zip(after, before, strict=True)]
@@ -64,17 +64,27 @@ def measure_change(before: Sequence[Tensor], after: Sequence[Tensor]) -> Change:
     after_norm = tensor_norms(wide)
     torch._foreach_sub_(list(before), wide)
     change_norm = tensor_norms(before)
-    dots = torch.stack([_dot(new, old) for new, old in zip(wide, before, strict=True)])
-    longer = (-2 * dots - change_norm**2) / (after_norm + before_norm)
-    squared = (change_norm**2 - longer**2).clamp_min(0) / (before_norm * after_norm)
-    angle = 2 * (squared.sqrt() / 2).clamp_max(1).asin()
+    changed = torch.stack([old.count_nonzero() for old in before]).double()
+    along = _take_out(before, wide, after_norm)
+    # What the first pass left along W' by rounding; of second order, so once more is enough.
+    rest = _dots(before, wide) / after_norm
+    across = (tensor_norms(before) ** 2 - rest**2).clamp_min(0).sqrt()
     still = (before_norm == 0) | (after_norm == 0)
-    return Change(
-        before_norm=before_norm,
-        change_norm=change_norm,
-        angle=angle.masked_fill(still, 0.0),
-        changed=torch.stack([old.count_nonzero() for old in before]).double(),
-    )
+    angle = torch.atan2(across, after_norm + along + rest)
+    return Change(before_norm, change_norm, angle.masked_fill(still, 0.0), changed)
+
+
+def _take_out(changes: Sequence[Tensor], axes: Sequence[Tensor], axis_norms: Tensor) -> Tensor:
+    """Take the part along each axis out of each change, in place; its signed length."""
+    dots = _dots(changes, axes)
+    shares = -(dots / axis_norms.square()).nan_to_num()
+    for change, axis, share in zip(changes, axes, shares.unbind(), strict=True):
+        change.addcmul_(axis, share.to(change.dtype))
+    return dots / axis_norms
+
+
+def _dots(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
+    return torch.stack([_dot(a, b) for a, b in zip(left, right, strict=True)])
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
@@ -139,7 +149,7 @@ class Update(Signal):
             self._total(torch.stack([row.to(sums[0].device) for row in sums]))
 
     def _group(self, group: str, members: list[tuple[NamedParameter, Tensor]]) -> Tensor:
-        """Fill in one group's values; give norm before, norm of change, scalars changed, scalars."""
+        """Fill in one group's values; give norm before, norm of the change, scalars changed."""
         count = sum(copy.numel() for _, copy in members)
         change = measure_change([c for _, c in members], [_leading(p.tensor) for p, _ in members])
         angles = [change.angle[i] for i, (p, _) in enumerate(members) if p.tensor.ndim >= 2]
