@@ -1,1 +1,32 @@
-"""How a rendered message looks: one file per format and this table."""
+"""How a rendered message looks: one file per format and this table.
+
+A name in the table is what a channel's ``format`` says. A class declares the fields its settings
+form has; the page that edits channels knows nothing else of it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from monitor.formats.base import Format
+
+FORMATS: dict[str, str] = {
+    "generic": "monitor.formats.generic:Generic",
+}
+
+ENTRY_POINT_GROUP = "watchkeeper.formats"
+
+
+def load_format(name: str) -> Format:
+    """The format behind a name, built-in or third-party.
+
+    Raises:
+        KeyError: no format has this name.
+    """
+    foreign = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
+    module, _, attribute = (foreign | FORMATS)[name].partition(":")
+    made: Format = getattr(import_module(module), attribute)()
+    return made

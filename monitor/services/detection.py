@@ -68,6 +68,7 @@ class Detection:
         self._snapshot_every_s = snapshot_every_s
         self._limit = entries_per_commit
         self._held: dict[str, _Held] = {}
+        self._at_rest: dict[str, int] = {}
 
     def run_all(self) -> bool:
         """One round over all runs whose log is ahead; True when some have more to read.
@@ -98,8 +99,13 @@ class Detection:
     def _is_behind(self, uow: UnitOfWork, run: str, head: int) -> bool:
         held = self._held.get(run)
         if held is None:
-            return head > uow.readers.positions(run).get(READER, 0)
-        return head > held.cursor.pos or self._snapshot_due(held)
+            if self._at_rest.get(run) != head:
+                pos = uow.readers.positions(run).get(READER, 0)
+                if head > pos:
+                    return True
+                self._at_rest[run] = head
+            return False
+        return head > held.cursor.pos or self._snapshot_due(held) or held.engine.ended
 
     def run_once(self, run: str) -> bool:
         """Judge the next entries of a run; True when there may be more at once."""
@@ -109,7 +115,7 @@ class Detection:
         with self._database.read() as uow:
             entries = uow.log.read(run, after=held.cursor.pos, limit=self._limit)
         if not entries:
-            self._save_if_due(held)
+            self._rest(held)
             return False
         effects = [effect for entry in entries for effect in held.engine.feed(entry)]
         return self._commit(held, entries, effects) and len(entries) >= self._limit
@@ -194,9 +200,13 @@ class Detection:
         waited = self._clock() - held.saved_at >= self._snapshot_every_s
         return waited and held.saved_pos < held.cursor.pos
 
-    def _save_if_due(self, held: _Held) -> None:
-        if self._snapshot_due(held):
+    def _rest(self, held: _Held) -> None:
+        """Nothing to read: store what is due, and forget a run that has ended."""
+        ended = held.engine.ended
+        if self._snapshot_due(held) or (ended and held.saved_pos < held.cursor.pos):
             self._save(held)
+        if ended:
+            self._held.pop(held.cursor.run, None)
 
     def _save(self, held: _Held) -> None:
         """Store the memory as of the cursor, unless another process has moved it meanwhile."""

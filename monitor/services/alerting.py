@@ -1,0 +1,165 @@
+"""An alert in words, and what people do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from monitor.domain.alert import Alert
+from monitor.domain.plan import HOUR_S, Checkpoint, checkpoints, cost, last_before
+from monitor.domain.run import Run
+from monitor.errors import NotFound
+from monitor.formats.base import AlertText
+from monitor.storage.base import Database, UnitOfWork
+
+HEADLINE_CHARS = 150
+"""What a phone shows of a notification, and what the strictest chat allows in a header."""
+
+REASONS = {
+    "run_ended": "the run ended",
+    "superseded": "the run went back to before it began",
+    "resolved_by_person": "closed by hand",
+    "was_fine": "closed by hand: this was fine",
+}
+
+
+def alert_text(uow: UnitOfWork, alert: Alert, *, moment: str, base_url: str = "") -> AlertText:
+    """All an alert has to say, in the order somebody just woken needs it."""
+    run = uow.runs.get(alert.run)
+    good = last_before(checkpoints(uow.events.phases(alert.run)), alert.onset_step - 1)
+    name = run.name if run is not None else alert.run
+    zone = run.zone if run is not None else "UTC"
+    link, runbook = _links(alert, base_url)
+    return AlertText(
+        headline=_headline(alert, name, zone, moment),
+        lines=tuple(line for line in _lines(alert, run, good, moment, link, runbook) if line),
+        link=link,
+        runbook=runbook,
+    )
+
+
+def acknowledge(database: Database, alert: str, *, by: str, note: str, at: float) -> None:
+    """Write down that a person has seen it. Detection reads it off the log, in its order.
+
+    Raises:
+        NotFound: there is no such alert.
+    """
+    _append(database, "acknowledge", alert, {"by": by, "note": note}, at)
+
+
+def resolve(
+    database: Database, alert: str, *, by: str, note: str, was_fine: bool, at: float
+) -> None:
+    """Close it by hand. ``was_fine``: nothing was wrong; a label for judging the detectors.
+
+    Raises:
+        NotFound: there is no such alert.
+    """
+    _append(database, "resolve", alert, {"by": by, "note": note, "was_fine": was_fine}, at)
+
+
+def _append(database: Database, kind: Any, alert: str, note: dict[str, Any], at: float) -> None:
+    def work(uow: UnitOfWork) -> None:
+        held = uow.alerts.get(alert)
+        if held is None:
+            raise NotFound(f"There is no alert {alert}.")
+        uow.log.append_note(held.run, kind, {"alert": alert, **note}, at=at)
+
+    database.write(work)
+
+
+def _headline(alert: Alert, name: str, zone: str, moment: str) -> str:
+    """``run: what since step 41,203 (03:12) - warning``; only the run's name may be cut."""
+    if moment == "resolved":
+        why = REASONS.get(alert.resolved_reason or "", "the condition is gone")
+        tail = f": {alert.title} is over - {why}"
+    else:
+        worse = " got worse," if moment == "reminder" else ""
+        when = local_time(alert.onset_at, zone)
+        tail = f": {alert.title}{worse} since step {alert.onset_step:,} ({when}) - {alert.severity}"
+    room = max(HEADLINE_CHARS - len(tail), 16)
+    shown = name if len(name) <= room else f"{name[: room - 1]}…"
+    return " ".join(f"{shown}{tail}".split())
+
+
+def _lines(
+    alert: Alert, run: Run | None, good: Checkpoint | None, moment: str, link: str, runbook: str
+) -> list[str]:
+    evidence = alert.evidence
+    lines = [str(evidence.get("summary") or "")]
+    if moment == "resolved":
+        lines = [f"It lasted from step {alert.onset_step:,} to {alert.resolved_step or 0:,}."]
+        return [*lines, f"Show: {link}" if link else ""]
+    causes = evidence.get("causes") or ()
+    if causes:
+        lines.append(f"Likely cause: {_sentence(causes[0]['text'])}")
+    lines.append(_so_far(alert, run, good))
+    if evidence.get("first_action"):
+        lines.append(f"First: {_sentence(evidence['first_action'])}")
+    lines.append(
+        " ".join(w for w in (_named("What this means", runbook), _named("Show", link)) if w)
+    )
+    return lines
+
+
+def _named(label: str, address: str) -> str:
+    return f"{label}: {address}" if address else ""
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."
+
+
+def _so_far(alert: Alert, run: Run | None, good: Checkpoint | None) -> str:
+    """What it has cost since it began, and what going back would lose of the good work."""
+    end = alert.opened_at if run is None else max(run.last_seen_at, alert.opened_at)
+    hours = max(0.0, (alert.resolved_at or end) - alert.onset_at) / HOUR_S
+    money = cost(run, hours) if run is not None else None
+    currency = str((run.facts.get("currency") if run else None) or "USD")
+    spent = f", {money_text(money, currency)}" if money is not None else ""
+    first = f"So far {span_text(hours)}{spent}."
+    if good is None:
+        return f"{first} There is no checkpoint before it."
+    lost = span_text(max(0.0, alert.onset_at - good.at) / HOUR_S)
+    return f"{first} Last checkpoint before it: {good.step:,}; going back loses {lost}."
+
+
+def span_text(hours: float) -> str:
+    """``2 h 10 min``, ``14 min``, ``40 s``."""
+    seconds = round(hours * HOUR_S)
+    if seconds < 120:
+        return f"{seconds} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def money_text(amount: float, currency: str) -> str:
+    """``$4.60``; currencies without a common sign by their code."""
+    sign = {"USD": "$", "EUR": "€", "GBP": "£"}.get(currency)
+    return f"{sign}{amount:,.2f}" if sign else f"{amount:,.2f} {currency}"
+
+
+def local_time(at: float, zone: str) -> str:
+    """Hours and minutes in the run's zone; an unknown zone is UTC."""
+    try:
+        place = ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError):
+        return f"{datetime.fromtimestamp(at, UTC):%H:%M}"
+    return f"{datetime.fromtimestamp(at, place):%H:%M}"
+
+
+def _links(alert: Alert, base_url: str) -> tuple[str, str]:
+    """Links only where people said how they reach the dashboard; a half link is none."""
+    if not base_url.startswith(("http://", "https://")):
+        return "", ""
+    base = base_url.rstrip("/")
+    return f"{base}/alerts/{alert.id}", f"{base}/docs/detectors/{alert.detector}"
+
+
+def run_facts(run: Run | None, alert: Alert) -> Mapping[str, Any]:
+    """What a message says of the run besides its name."""
+    if run is None:
+        return {"id": alert.run, "name": alert.run}
+    return {"id": run.id, "name": run.name, "kind": run.kind, "last_step": run.last_step}

@@ -1,0 +1,226 @@
+"""Delivery: claims messages from the outbox, sends them, writes down what came back.
+
+A message is rendered once, at its first claim; every try sends the same bytes under the same id, so
+that a receiver can tell a repeat. Tries of a message that was sent but not settled (the process
+died in between) are such repeats.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from email.utils import parsedate_to_datetime
+from typing import Protocol
+
+from monitor.clock import Clock, monotonic_s
+from monitor.domain.alert import Alert
+from monitor.formats import load_format
+from monitor.formats.base import Format, Message
+from monitor.services.alerting import alert_text, run_facts
+from monitor.storage.base import (
+    Channel,
+    Database,
+    DeliveryTry,
+    OutboxRow,
+    OutboxState,
+    UnitOfWork,
+)
+
+FIRST_PAUSE_S = 5.0
+PAUSE_FACTOR = 3.0
+LONGEST_PAUSE_S = 600.0
+MOST_TRIES = 12
+"""5 s, 15 s, 45 s, .. 10 min: a receiver may be away for about an hour."""
+LONGEST_RETRY_AFTER_S = 3600.0
+LEASE_S = 30.0
+"""Longer than a try can take, so that no second process sends what is on its way."""
+JITTER = 0.2
+RETRIED_STATUS = frozenset({408, 425, 429})
+
+log = logging.getLogger(__name__)
+
+
+class Answered(Protocol):
+    """What a sender gives back (``senders.http.Answer``)."""
+
+    @property
+    def status(self) -> int | None: ...
+    @property
+    def error(self) -> str: ...
+    @property
+    def retry_after(self) -> str: ...
+    @property
+    def refused(self) -> bool: ...
+
+
+Send = Callable[..., Answered]
+"""``send(url, body, headers, method=)``; never raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A message with its channel and format, its payload frozen."""
+
+    row: OutboxRow
+    channel: Channel
+    format: Format
+    payload: bytes
+
+
+class Delivery:
+    """Sends what is due when asked to; no thread of its own. Safe in several processes."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        owner: str,
+        send: Send,
+        *,
+        base_url: str = "",
+        seed: int | None = None,
+        monotonic: Clock = monotonic_s,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._owner = owner
+        self._send = send
+        self._base_url = base_url
+        self._random = random.Random(seed)
+        self._monotonic = monotonic
+
+    def run_once(self) -> bool:
+        """Claim and try one due message; True when there may be another."""
+        claimed = self._database.write(
+            lambda uow: uow.outbox.claim(
+                owner=self._owner, now=self._clock(), lease_s=LEASE_S, limit=1
+            )
+        )  # fmt: skip
+        for row in claimed:
+            self._deliver(row)
+        return bool(claimed)
+
+    def _deliver(self, row: OutboxRow) -> None:
+        ready = self._database.write(lambda uow: self._prepare(uow, row))
+        if ready is None:
+            return
+        began, at = self._monotonic(), self._clock()
+        answer = self._try(ready, at)
+        tried = DeliveryTry(
+            row.id, at, answer.status, self._monotonic() - began, answer.error[:200]
+        )  # fmt: skip
+        state, due_at = self._judge(row, answer)
+        if state == "gave_up":
+            log.warning("gave up message %s to channel %s", row.id, ready.channel.name)
+
+        def settle(uow: UnitOfWork) -> None:
+            if not self._settle(uow, row, state, due_at, tried):
+                return
+            if answer.status == 410:
+                uow.channels.disable(ready.channel.id, "the receiver said 410 Gone")
+
+        self._database.write(settle)
+
+    def _try(self, ready: _Ready, at: float) -> Answered:
+        try:
+            request = ready.format.request(
+                ready.row.id, ready.payload, ready.channel.config, at=at
+            )  # fmt: skip
+        except (KeyError, ValueError) as error:
+            # A channel that lacks an address, or whose secret is no base64.
+            return _Unsendable(f"the channel is not set up ({type(error).__name__})")
+        return self._send(request.url, request.body, request.headers, method=request.method)
+
+    # -- before a try --------------------------------------------------------------------------
+
+    def _prepare(self, uow: UnitOfWork, row: OutboxRow) -> _Ready | None:
+        """The message made ready and its bytes frozen; None when there is nothing to send."""
+        alert = uow.alerts.get(row.alert)
+        channel = next((one for one in uow.channels.all() if one.id == row.channel), None)
+        if alert is None or channel is None or not channel.enabled:
+            self._settle(uow, row, "cancelled", None, None)
+            return None
+        if row.payload is None and _too_late(alert, row):
+            self._settle(uow, row, "cancelled", None, None)
+            return None
+        made = load_format(channel.format)
+        payload = row.payload
+        if payload is None:
+            payload = made.render(self._message(uow, row, alert), channel.config)
+            uow.outbox.freeze(row.id, payload)
+        return _Ready(row, channel, made, payload)
+
+    def _message(self, uow: UnitOfWork, row: OutboxRow, alert: Alert) -> Message:
+        told = alert if row.moment == "resolved" else replace(alert, state="firing")
+        return Message(
+            id=row.id,
+            moment=row.moment,
+            at=row.created_at,
+            text=alert_text(uow, told, moment=row.moment, base_url=self._base_url),
+            alert=asdict(told),
+            run=run_facts(uow.runs.get(row.run), alert),
+        )
+
+    # -- after a try ---------------------------------------------------------------------------
+
+    def _judge(self, row: OutboxRow, answer: Answered) -> tuple[OutboxState, float | None]:
+        status = answer.status
+        if status is not None and 200 <= status < 300:
+            return "sent", None
+        hopeless = status is not None and status < 500 and status not in RETRIED_STATUS
+        if hopeless or answer.refused or row.tries >= MOST_TRIES:
+            return "gave_up", None
+        return "waiting", self._clock() + self._pause_s(row.tries, answer.retry_after)
+
+    def _pause_s(self, tries: int, retry_after: str) -> float:
+        asked = retry_after_s(retry_after, self._clock())
+        pause = min(FIRST_PAUSE_S * PAUSE_FACTOR ** max(tries - 1, 0), LONGEST_PAUSE_S)
+        if asked is not None:
+            # Never before the receiver said, and not all at the same instant.
+            return asked + self._random.uniform(0.0, JITTER) * min(asked + 1.0, FIRST_PAUSE_S)
+        return pause * self._random.uniform(1.0 - JITTER, 1.0 + JITTER)
+
+    def _settle(
+        self,
+        uow: UnitOfWork,
+        row: OutboxRow,
+        state: OutboxState,
+        due_at: float | None,
+        tried: DeliveryTry | None,
+    ) -> bool:
+        return uow.outbox.settle(
+            row.id, owner=self._owner, state=state, at=self._clock(), due_at=due_at, attempt=tried
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsendable:
+    error: str
+    status: int | None = None
+    retry_after: str = ""
+    refused: bool = True
+
+
+def _too_late(alert: Alert, row: OutboxRow) -> bool:
+    """An episode that closed before its message left sends nothing; not so when the run ended."""
+    gone = alert.state == "resolved" and alert.resolved_reason != "run_ended"
+    return gone and row.moment in ("opened", "reminder")
+
+
+def retry_after_s(text: str, now: float) -> float | None:
+    """Seconds a receiver asks us to wait: a number or an HTTP date; None: it does not say."""
+    text = text.strip()
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(text).timestamp() - now
+        except (ValueError, TypeError, OverflowError):
+            return None
+    if seconds != seconds:
+        return None
+    return min(max(seconds, 0.0), LONGEST_RETRY_AFTER_S)
