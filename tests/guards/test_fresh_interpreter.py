@@ -52,3 +52,14 @@ def test_the_server_never_loads_torch() -> None:
     loaded = modules_after("import monitor.app")
     assert "fastapi" in loaded
     assert not loaded & {"torch", "playwright", "pytest"}
+
+
+def test_the_command_line_runs_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "monitor.cli", "version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.startswith("watchkeeper ")
