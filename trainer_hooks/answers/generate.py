@@ -31,6 +31,7 @@ class Generated:
     end_probs: dict[str, float] = field(default_factory=dict)
 
 
+@torch.no_grad()
 def generate(
     next_logits: NextLogits,
     prompt_ids: list[int],
@@ -74,6 +75,7 @@ def _choose(logprobs_V: Tensor, decoding: Decoding, generator: torch.Generator) 
     return int(order_V[torch.multinomial(kept_V, 1, generator=generator)])
 
 
+@torch.no_grad()
 def reference_nll(
     next_logits: NextLogits, prompt_ids: list[int], answer_ids: list[int], device: torch.device
 ) -> float | None:
