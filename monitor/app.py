@@ -1,3 +1,214 @@
-"""``create_app``: the only place where the parts meet."""
+"""``create_app``: the only place where the parts meet.
+
+The lifespan opens the database, brings it up to date, starts the workers, and stops them again.
+"""
 
 from __future__ import annotations
+
+import logging
+import os
+import socket
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from urllib.parse import urlsplit
+
+from fastapi import Depends, FastAPI
+from starlette.concurrency import run_in_threadpool
+
+from monitor import resources
+from monitor.api import ROUTERS
+from monitor.api.auth import Keys
+from monitor.api.deps import Parts
+from monitor.api.guard import Guard
+from monitor.api.pages import needs_login, pages_router
+from monitor.api.problems import install
+from monitor.api.static import Static
+from monitor.clock import wall_s
+from monitor.errors import WatchkeeperError
+from monitor.senders.http import HttpSender
+from monitor.services.delivery import Delivery
+from monitor.services.detection import Detection
+from monitor.services.ingest import Ingest
+from monitor.services.latest import Latest
+from monitor.services.live import Live
+from monitor.services.overview import Overview
+from monitor.services.presence import Presence
+from monitor.services.reading import Reading
+from monitor.services.scrape import Scrape
+from monitor.services.sealing import Sealer
+from monitor.services.ticks import Ticks
+from monitor.services.workers import Supervisor, Worker
+from monitor.settings import Settings
+from monitor.storage import migrate
+from monitor.storage.base import Channel, Database, UnitOfWork
+from monitor.storage.engine import open_database
+from trainer_hooks.wire import MAX_BODY_BYTES
+
+_log = logging.getLogger("monitor.app")
+
+WEBHOOK_CHANNEL = "webhook"
+NO_TELEMETRY = {
+    "auto_configure": False,
+    "tracing": False,
+    "metrics": False,
+    "logs": False,
+    "operation_spans": False,
+}
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The server as an ASGI application.
+
+    Raises:
+        UnsafeSettings: it would be open to strangers.
+    """
+    settings.refuse_unsafe()
+    app = FastAPI(
+        title="Watchkeeper",
+        version=program_version(),
+        summary="Watches language-model training runs.",
+        lifespan=_lifespan(settings),
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        max_body_size=MAX_BODY_BYTES,
+        telemetry=NO_TELEMETRY,
+    )
+    app.state.keys = Keys(_secret(settings.ingest_token), _secret(settings.read_token))
+    app.add_middleware(
+        Guard,
+        names=[settings.host, *settings.allowed_hosts, *_base_host(settings)],
+        prefix=urlsplit(settings.base_url).path,
+    )
+    install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    web = resources.web_folder()
+    pages = pages_router(web, resources.docs_folder())
+    app.include_router(pages, dependencies=[Depends(needs_login)])
+    app.mount("/static", Static(directory=web / "static"))
+    return app
+
+
+def program_version() -> str:
+    """The installed version; "0" in a tree that is not installed."""
+    try:
+        return version("watchkeeper")
+    except PackageNotFoundError:
+        return "0"
+
+
+def database_address(settings: Settings) -> str:
+    """PostgreSQL where set, else a file in the data folder."""
+    if settings.database_url is not None:
+        return settings.database_url.get_secret_value()
+    return f"sqlite:///{settings.data_dir.absolute() / 'watchkeeper.db'}"
+
+
+def migrate_database(settings: Settings) -> str:
+    """Bring the database to this program's schema; the revision it is at then."""
+    database = open_database(database_address(settings))
+    try:
+        migrate.upgrade(database)
+        return migrate.revision(database) or ""
+    finally:
+        database.close()
+
+
+def assemble(settings: Settings, database: Database) -> Parts:
+    """All parts over an open database, none of them started."""
+    owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+    latest = Latest()
+    overview = Overview(latest, wall_s, settings.base_url)
+    live = Live(database, overview)
+    workers = Supervisor(_workers(settings, database, owner))
+    scrape = Scrape(database, latest, workers.health, live.__len__, wall_s, program_version())
+    return Parts(
+        database=database,
+        ingest=Ingest(database, wall_s),
+        reading=Reading(database),
+        overview=overview,
+        live=live,
+        scrape=scrape,
+        workers=workers,
+        clock=wall_s,
+    )
+
+
+def _workers(settings: Settings, database: Database, owner: str) -> list[Worker]:
+    sender = HttpSender(settings.webhook_allow_private)
+    sending = Delivery(database, wall_s, owner, sender, base_url=settings.base_url)
+    delivery = Worker("delivery", sending.run_once, 1.0)
+    detection = Detection(database, wall_s, owner, told=delivery.wake)
+    return [
+        Worker("detection", detection.run_all, 1.0, follows_log=True),
+        Worker("sealer", Sealer(database, wall_s, owner).run_once, 1.0, follows_log=True),
+        delivery,
+        Worker("ticks", Ticks(database, owner).run_once, 1.0),
+        Worker("presence", Presence(database).run_once, 5.0),
+    ]
+
+
+def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        try:
+            parts = await run_in_threadpool(_start, settings)
+        except WatchkeeperError as error:
+            app.state.failure = error
+            raise
+        app.state.parts = parts
+        try:
+            yield
+        finally:
+            await run_in_threadpool(_stop, parts)
+
+    return lifespan
+
+
+def _start(settings: Settings) -> Parts:
+    database = open_database(database_address(settings))
+    try:
+        if settings.migrate:
+            migrate.upgrade(database)
+        else:
+            migrate.require_current(database)
+        parts = assemble(settings, database)
+        database.write(lambda uow: _save_webhook(uow, settings))
+        database.on_append(parts.live.appended)
+        database.on_append(parts.workers.wake)
+        parts.workers.start()
+    except BaseException:
+        database.close()
+        raise
+    return parts
+
+
+def _stop(parts: Parts) -> None:
+    parts.live.close()
+    parts.workers.stop()
+    parts.database.close()
+
+
+def _save_webhook(uow: UnitOfWork, settings: Settings) -> None:
+    """The webhook of the settings as a channel; without one, an earlier one is switched off."""
+    if settings.webhook_url is not None and settings.webhook_secret is not None:
+        config = {
+            "url": settings.webhook_url.get_secret_value(),
+            "secret": settings.webhook_secret.get_secret_value(),
+        }
+        uow.channels.save(Channel(WEBHOOK_CHANNEL, "webhook", "generic", config))
+    elif any(channel.id == WEBHOOK_CHANNEL for channel in uow.channels.all()):
+        uow.channels.disable(WEBHOOK_CHANNEL, "no longer in the settings")
+
+
+def _secret(value: object) -> str | None:
+    reveal = getattr(value, "get_secret_value", None)
+    return reveal() if reveal is not None else None
+
+
+def _base_host(settings: Settings) -> list[str]:
+    host = urlsplit(settings.base_url).hostname
+    return [host] if host else []

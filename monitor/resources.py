@@ -20,3 +20,8 @@ def web_folder() -> Path:
 def migrations_folder() -> Path:
     """The alembic scripts."""
     return _folder("_migrations", "migrations")
+
+
+def docs_folder() -> Path:
+    """The documents, of which the dashboard shows the run-books."""
+    return _folder("_docs", "docs")

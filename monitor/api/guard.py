@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections.abc import Iterable
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,6 +17,7 @@ from monitor.api.problems import of_known, unexpected
 from monitor.errors import BadRequest, Forbidden, UnsupportedCoding, WatchkeeperError
 
 _log = logging.getLogger("monitor.api")
+_access = logging.getLogger("monitor.access")
 
 SECURITY_HEADERS = {
     "content-security-policy": (
@@ -64,6 +65,8 @@ class Guard:
             if door.started:
                 raise
             await unexpected(scope["path"])(scope, receive, door.send)
+        finally:
+            _note_access(scope, door.status)
 
     def _note_prefix(self, scope: Scope) -> None:
         path = scope["path"]
@@ -90,15 +93,23 @@ class _Door:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.started = False
+        self.status = 0
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
+            self.status = message["status"]
             headers = MutableHeaders(scope=message)
             for name, value in SECURITY_HEADERS.items():
                 headers.setdefault(name, value)
             headers.setdefault("cache-control", "no-store")
         await self._send(message)
+
+
+def _note_access(scope: Scope, status: int) -> None:
+    """Method, path and status: never the query, which may hold what is nobody's business."""
+    level = logging.INFO if status >= 400 or status == 0 else logging.DEBUG
+    _access.log(level, "%s %s %d", scope["method"], quote(scope["path"]), status)
 
 
 def _bare_name(host: str) -> str:

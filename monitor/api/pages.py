@@ -9,18 +9,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlencode
 
-import plotly  # type: ignore[import-untyped, unused-ignore]
 from fastapi import APIRouter, Request
-from fastapi.responses import FileResponse, HTMLResponse
+from fastapi.responses import HTMLResponse
 from fastapi.templating import Jinja2Templates
+from starlette.exceptions import HTTPException
 
+from monitor.api.auth import is_reader
 from monitor.api.runbook import Runbook, read_runbook
+from monitor.api.static import PLOTLY_VERSION
 from monitor.errors import NotFound
-
-PLOTLY_VERSION: str = plotly.__version__
-PLOTLY_FILE = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-_YEAR_S = 31_536_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +48,28 @@ PAGES = (
 
 
 def pages_router(web: Path, docs: Path) -> APIRouter:
-    """All pages, and the chart library out of the installed package."""
+    """All pages."""
     router = APIRouter(include_in_schema=False)
     templates = Jinja2Templates(directory=web / "templates")
     for page in PAGES:
         router.add_api_route(page.path, _show(templates, page), methods=["GET"])
     runbook = Page("/docs/detectors/{name}", "runbook", "Run-book", "alerts")
     router.add_api_route(runbook.path, _show_runbook(templates, runbook, docs), methods=["GET"])
-    router.add_api_route(f"/static/plotly-{PLOTLY_VERSION}.min.js", _plotly, methods=["GET"])
     return router
+
+
+def needs_login(request: Request) -> None:
+    """Send a browser without a session to the login page; that page itself is open.
+
+    Raises:
+        HTTPException: a redirect, whose address is relative like all others.
+    """
+    path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+    if path == "/login" or is_reader(request):
+        return
+    up = "../" * (path.count("/") - 1) or "./"
+    query = urlencode({"next": path.lstrip("/")})
+    raise HTTPException(303, headers={"location": f"{up}login?{query}"})
 
 
 def _context(page: Page, request: Request) -> dict[str, object]:
@@ -68,8 +80,6 @@ def _context(page: Page, request: Request) -> dict[str, object]:
         "base": page.base,
         "plotly": PLOTLY_VERSION,
         "ids": dict(request.path_params),
-        "next": request.query_params.get("next", ""),
-        "failed": "failed" in request.query_params,
     }
 
 
@@ -90,8 +100,3 @@ def _show_runbook(templates: Jinja2Templates, page: Page, docs: Path):  # type: 
         return templates.TemplateResponse(request, "pages/runbook.html", context)
 
     return show
-
-
-def _plotly() -> FileResponse:
-    headers = {"Cache-Control": f"public, max-age={_YEAR_S}, immutable"}
-    return FileResponse(PLOTLY_FILE, media_type="text/javascript", headers=headers)

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from monitor.domain.alert import Alert
 from monitor.domain.plan import HOUR_S, Checkpoint, checkpoints, cost, last_before
 from monitor.domain.run import Run
-from monitor.errors import NotFound
+from monitor.errors import Conflict, NotFound
 from monitor.formats.base import AlertText
 from monitor.storage.base import Database, UnitOfWork
 
@@ -45,6 +45,7 @@ def acknowledge(database: Database, alert: str, *, by: str, note: str, at: float
 
     Raises:
         NotFound: there is no such alert.
+        Conflict: it is resolved already.
     """
     _append(database, "acknowledge", alert, {"by": by, "note": note}, at)
 
@@ -56,6 +57,7 @@ def resolve(
 
     Raises:
         NotFound: there is no such alert.
+        Conflict: it is resolved already.
     """
     _append(database, "resolve", alert, {"by": by, "note": note, "was_fine": was_fine}, at)
 
@@ -64,7 +66,9 @@ def _append(database: Database, kind: Any, alert: str, note: dict[str, Any], at:
     def work(uow: UnitOfWork) -> None:
         held = uow.alerts.get(alert)
         if held is None:
-            raise NotFound(f"There is no alert {alert}.")
+            raise NotFound("There is no such alert.")
+        if not held.open:
+            raise Conflict("This alert is resolved already.")
         uow.log.append_note(held.run, kind, {"alert": alert, **note}, at=at)
 
     database.write(work)

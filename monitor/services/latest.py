@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from monitor.domain.log import ColumnFrame, LogEntry
@@ -96,9 +96,9 @@ class Recent:
 
     def _frame(self, frame: ColumnFrame) -> None:
         for key, column in frame.columns.items():
-            rows = range(len(frame.steps))
+            rows: Sequence[int] = range(len(frame.steps))
             if column.present is not None:
-                rows = [int(row) for row in column.present.nonzero()[0]]
+                rows = column.present.nonzero()[0].tolist()
             if not rows:
                 continue
             if key == SPARK_KEY:

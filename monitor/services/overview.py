@@ -20,18 +20,22 @@ from monitor.domain.plan import (
     last_before,
 )
 from monitor.domain.run import Attempt, Run, RunState, owned_ranges
+from monitor.services.alerting import alert_text
 from monitor.services.cursors import encode_cursor
 from monitor.services.latest import SPARK_KEY, Latest, Recent
 from monitor.services.views import (
     Accounts,
+    AlertDetail,
     AlertView,
     AttemptView,
     Health,
+    MessageView,
     OpenAlerts,
     RunDetail,
     RunSummary,
     SeriesView,
     Spark,
+    TryView,
 )
 from monitor.storage.base import SourceState, UnitOfWork
 from trainer_hooks.wire import Asleep, to_cell
@@ -53,6 +57,7 @@ class Overview:
 
     latest: Latest
     clock: Clock = wall_s
+    base_url: str = ""
 
     def runs(
         self, uow: UnitOfWork, *, states: Sequence[RunState] | None, text: str, limit: int
@@ -137,7 +142,7 @@ class Overview:
         """An alert with what it costs and what going back would lose."""
         run = uow.runs.get(alert.run)
         saved = checkpoints(uow.events.phases(alert.run)) if run is not None else []
-        good = last_before(saved, alert.onset_step)
+        good = last_before(saved, alert.onset_step - 1)
         end = alert.resolved_at or (run.ended_at or run.last_seen_at if run else alert.opened_at)
         hours = max(0.0, end - alert.onset_at) / HOUR_S
         reached = run.last_step if run is not None else None
@@ -150,6 +155,29 @@ class Overview:
             last_checkpoint=good,
             lost_by_going_back_steps=(reached or alert.last_step) - good.step if good else None,
             runbook=f"/docs/detectors/{alert.detector}",
+        )
+
+    def alert_detail(self, uow: UnitOfWork, alert: Alert) -> AlertDetail:
+        """An alert with its history, its messages, and its text as a message would put it."""
+        view = self.alert(uow, alert)
+        messages = [
+            MessageView(
+                id=row.id,
+                channel=row.channel,
+                moment=row.moment,
+                state=row.state,
+                created_at=row.created_at,
+                due_at=row.due_at,
+                settled_at=row.settled_at,
+                tries=[TryView(t.at, t.status, t.latency_s, t.error) for t in tries],
+            )
+            for row, tries in uow.outbox.of_alert(alert.id)
+        ]
+        return AlertDetail(
+            **{f.name: getattr(view, f.name) for f in fields(AlertView)},
+            changes=uow.alerts.changes(alert.id),
+            messages=messages,
+            text=str(alert_text(uow, alert, moment="opened", base_url=self.base_url)),
         )
 
 
@@ -199,7 +227,7 @@ def _ending(run: Run) -> str:
 def _trouble(alerts: Sequence[Alert], saved: Sequence[Checkpoint]) -> str:
     worst = min(alerts, key=lambda a: (SEVERITIES.index(a.severity), a.onset_step))
     title = worst.title[:1].upper() + worst.title[1:]
-    good = last_before(saved, worst.onset_step)
+    good = last_before(saved, worst.onset_step - 1)
     back = f"; last checkpoint before it {good.step:,}" if good else "; no checkpoint before it"
     more = f" (and {len(alerts) - 1} more)" if len(alerts) > 1 else ""
     return f"{title} since step {worst.onset_step:,}{more}{back}"

@@ -97,6 +97,6 @@ def _apply(uow: UnitOfWork, moves: list[tuple[str, RunState]], now: float) -> in
         if run is None or run.state not in LIVE_STATES or run.state == state:
             continue
         uow.runs.set_state(run_id, state, at=now, error=None)
-        uow.log.append_note(run_id, "tick", {"state": state}, at=now)
+        uow.log.append_note(run_id, "config", {"state": state}, at=now)
         changed += 1
     return changed

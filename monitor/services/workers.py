@@ -36,12 +36,16 @@ class Health:
 
 @dataclass(slots=True)
 class Worker:
-    """One thread. ``interval_s`` is the longest pause between two rounds."""
+    """One thread. ``interval_s`` is the longest pause between two rounds.
+
+    One that ``follows_log`` is woken whenever a log has moved.
+    """
 
     name: str
     work: Work
     interval_s: float
     clock: Clock = monotonic_s
+    follows_log: bool = False
     _wake: threading.Event = field(default_factory=threading.Event)
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -122,7 +126,8 @@ class Supervisor:
     def wake(self, run: str, pos: int) -> None:
         """For ``Database.on_append``: a log has moved."""
         for worker in self.workers:
-            worker.wake()
+            if worker.follows_log:
+                worker.wake()
 
     def stop(self, timeout_s: float = 4.0) -> list[str]:
         """Stop all; the names of those that did not end in time."""

@@ -1,0 +1,98 @@
+"""What routes are handed: the parts of the running server, by type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+from starlette.responses import Response
+
+from monitor.clock import Clock
+from monitor.domain.run import Run
+from monitor.errors import Gone, NotFound
+from monitor.services.ingest import Ingest
+from monitor.services.live import Live
+from monitor.services.overview import Overview
+from monitor.services.reading import Reading
+from monitor.services.scrape import Scrape
+from monitor.services.workers import Supervisor
+from monitor.storage.base import Database, UnitOfWork
+
+
+@dataclass(slots=True)
+class Parts:
+    """The running server's parts, put together by ``app`` and torn down by it."""
+
+    database: Database
+    ingest: Ingest
+    reading: Reading
+    overview: Overview
+    live: Live
+    scrape: Scrape
+    workers: Supervisor
+    clock: Clock
+
+
+def parts(request: Request) -> Parts:
+    return cast(Parts, request.app.state.parts)
+
+
+def _database(request: Request) -> Database:
+    return parts(request).database
+
+
+def _ingest(request: Request) -> Ingest:
+    return parts(request).ingest
+
+
+def _reading(request: Request) -> Reading:
+    return parts(request).reading
+
+
+def _overview(request: Request) -> Overview:
+    return parts(request).overview
+
+
+def _live(request: Request) -> Live:
+    return parts(request).live
+
+
+def _scrape(request: Request) -> Scrape:
+    return parts(request).scrape
+
+
+def _workers(request: Request) -> Supervisor:
+    return parts(request).workers
+
+
+def _clock(request: Request) -> Clock:
+    return parts(request).clock
+
+
+DatabasePart = Annotated[Database, Depends(_database)]
+IngestPart = Annotated[Ingest, Depends(_ingest)]
+ReadingPart = Annotated[Reading, Depends(_reading)]
+OverviewPart = Annotated[Overview, Depends(_overview)]
+LivePart = Annotated[Live, Depends(_live)]
+ScrapePart = Annotated[Scrape, Depends(_scrape)]
+WorkersPart = Annotated[Supervisor, Depends(_workers)]
+WallClock = Annotated[Clock, Depends(_clock)]
+
+
+def known_run(uow: UnitOfWork, run: str) -> Run:
+    """The run.
+
+    Raises:
+        NotFound: there is none of this id.
+        Gone: it was deleted.
+    """
+    found = uow.runs.get(run)
+    if found is None:
+        raise NotFound("There is no such run.")
+    if found.deleted:
+        raise Gone("This run was deleted.")
+    return found
+
+
+__all__ = ["Parts", "Response", "known_run", "parts"]
