@@ -18,12 +18,12 @@ from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
 
 from monitor import resources
-from monitor.api import ROUTERS
 from monitor.api.auth import Keys
 from monitor.api.deps import Parts
 from monitor.api.guard import Guard
 from monitor.api.pages import needs_login, pages_router
 from monitor.api.problems import install
+from monitor.api.routes import ROUTERS
 from monitor.api.static import Static
 from monitor.clock import wall_s
 from monitor.errors import WatchkeeperError

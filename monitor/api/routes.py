@@ -1,0 +1,31 @@
+"""All routes. Adding one: a file with a ``router``, and a line here."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from monitor.api import (
+    alerts,
+    answers,
+    auth,
+    health,
+    ingest,
+    metrics,
+    points,
+    runs,
+    static,
+    stream,
+)
+
+ROUTERS: tuple[APIRouter, ...] = (
+    ingest.router,
+    runs.router,
+    points.router,
+    alerts.router,
+    answers.router,
+    stream.router,
+    metrics.router,
+    health.router,
+    auth.router,
+    static.router,
+)
