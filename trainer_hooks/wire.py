@@ -166,7 +166,9 @@ class Answer:
 
     ``token_logprobs`` [N] are natural logarithms of the chosen tokens' probabilities under the
     untempered model; ``token_texts`` [N] join to ``text``. ``text`` over 256 KiB is cut at a code
-    point: ``truncated`` is set, ``text_bytes`` and ``text_sha256`` are those of the whole.
+    point: ``truncated`` is set, ``text_bytes`` and ``text_sha256`` are those of the whole. They are
+    those of the original too where the server had to replace what no database holds (NUL, lone
+    surrogates) and set ``sanitized``.
     """
 
     sampling_id: str
@@ -195,6 +197,7 @@ class Answer:
     truncated: bool = False
     text_bytes: int = 0
     text_sha256: str = ""
+    sanitized: bool = False
     kind: Literal["answer"] = "answer"
 
 
