@@ -142,7 +142,7 @@ class NormBlowup(Detector):
     def _jumped(self, previous: list[float], norm: float, t: int, start: int) -> bool:
         """Beyond what growth at the blow-up exponent would have given since the last sample."""
         before = max(previous[0] - start, 1.0)
-        grown = max(previous[2], 1e-30) * (t / before) ** self.params.exponent
+        grown = float((t / before) ** self.params.exponent) * max(previous[2], 1e-30)
         return norm > self.params.jump * grown
 
     def _restart(self, group: _Group, frame: StepFrame, norm: float) -> None:

@@ -1,0 +1,382 @@
+"""The silent plateau: the loss falls less than its own past lets expect, and we could tell."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from monitor.detectors.base import (
+    Detector,
+    Evidence,
+    Hold,
+    Judgement,
+    RunFacts,
+    Severity,
+    StepFrame,
+    Verdict,
+)
+from monitor.detectors.gate import Gate
+from monitor.detectors.plateau_causes import CauseParams, Signs
+from monitor.detectors.progress import BlockSeries, Fit, Window, fit_decay, judge_window
+from monitor.detectors.robust import median, noise_sd
+
+PREFERRED = ("loss/heldout", "loss/probe", "loss/train")
+"""Held-out losses have full power where a batch loss has next to none; they go first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Params:
+    """``windows``: blocks, about a golden ratio apart. ``power`` and ``z``: in standard deviations;
+    below 4 healthy runs were called flat. ``observed_share``: a fifth of what was expected is no
+    progress. ``in_a_row``: blocks at one scale. ``material``: an expected drop below this share of
+    the loss is worth nobody's night. ``drop_share``: the first tenth still bears the warm-up.
+    ``before``: blocks a fit needs. ``train_points``: 16 batches to a block of the batch loss.
+    ``recovered_share``: half of the expected progress ends it. ``memorised_nats``: a batch loss
+    below this is learnt by heart: the question is then the held-out loss. ``level_jump``: standard
+    deviations by which a new attempt may differ and still be the same curve. ``no_progress_*``:
+    flat since the very first values, by less than 0.5 % of the loss after so many points."""
+
+    windows: tuple[int, ...] = (6, 10, 16, 26, 42, 68)
+    power: float = 4.0
+    z: float = 4.0
+    observed_share: float = 0.2
+    in_a_row: int = 3
+    material: float = 0.005
+    drop_share: float = 0.10
+    before: int = 8
+    train_points: int = 16
+    recovered_share: float = 0.5
+    memorised_nats: float = 0.05
+    level_jump: float = 6.0
+    no_progress_share: float = 0.005
+    no_progress_points: int = 500
+    no_progress_evals: int = 12
+    no_progress_steps: int = 500
+    causes: CauseParams = field(default_factory=CauseParams)
+
+
+@dataclass(slots=True)
+class _Curve:
+    """One loss series: its blocks, counts per scale, and what was frozen when it fired."""
+
+    blocks: BlockSeries
+    counts: dict[str, int] = field(default_factory=dict)
+    frozen: dict[str, float] | None = None
+    scale: int = 0
+    onset_step: int | None = None
+    onset_at: float | None = None
+    first: list[float] = field(default_factory=list)
+    points: int = 0
+    flat_from_start: bool = False
+    check_level: bool = False
+
+
+class LossPlateau(Detector):
+    """Warns when progress is lost, or never began; info while top-10 accuracy still improves."""
+
+    name: ClassVar[str] = "loss_plateau"
+    title: ClassVar[str] = "loss plateau"
+    needs: ClassVar[tuple[str, ...]] = (
+        *PREFERRED, "lr/*", "tokens_seen", "repeat_share", "effective_lr/*", "top1/probe",
+        "top10/probe", "median_rank/probe",
+    )  # fmt: skip
+    hold: ClassVar[Hold] = Hold(k=1, m=1, calm=3)
+
+    def __init__(self, facts: RunFacts, params: Params | None = None) -> None:
+        self.params = params or Params()
+        self._gate = Gate()
+        self._signs = Signs()
+        self._curves: dict[str, _Curve] = {}
+        self._lr_changes = 0
+        self._tokens: float | None = None
+
+    def update(self, frame: StepFrame) -> list[Verdict]:
+        """Judge the preferred loss series whenever a block of it is complete."""
+        if self._gate.enter(frame):
+            self._rewind(frame.step)
+        warm_steps = self._gate.steps_to_go(frame.step)
+        self._signs.see(frame, warm_steps == 0, self.params.causes)
+        self._perhaps_begin_anew(frame)
+        tokens = frame.values.get("tokens_seen")
+        if tokens is not None and math.isfinite(tokens):
+            self._tokens = tokens
+        verdicts: list[Verdict] = []
+        for key in PREFERRED:
+            loss = frame.values.get(key)
+            if (
+                loss is not None
+                and math.isfinite(loss)
+                and self._take(frame, key, loss, warm_steps)
+            ):
+                verdicts += self._judge(frame, key)
+        return verdicts
+
+    # -- collecting ----------------------------------------------------------------------------
+
+    def _take(self, frame: StepFrame, key: str, loss: float, warm_steps: int) -> bool:
+        """Note a value; True when it completed a block of the series that is judged."""
+        curve = self._curve(key)
+        curve.points += 1
+        if len(curve.first) < (2 if curve.blocks.points_per_block == 1 else 16):
+            curve.first.append(loss)
+        if warm_steps or self._signs.lr.phase == "warmup":
+            return False
+        t = self._tokens if self._tokens is not None else frame.step + 1.0
+        if not curve.blocks.add(frame.step, frame.t, max(t, 1.0), loss):
+            return False
+        if curve.check_level:
+            self._check_level(curve)
+        return key == self._judged()
+
+    def _curve(self, key: str) -> _Curve:
+        if key not in self._curves:
+            size = self.params.train_points if key == "loss/train" else 1
+            self._curves[key] = _Curve(BlockSeries(size))
+        return self._curves[key]
+
+    def _judged(self) -> str:
+        """The most telling series that has enough blocks; else the first there is."""
+        enough = self.params.before + self.params.windows[0]
+        for key in PREFERRED:
+            if key in self._curves and len(self._curves[key].blocks.losses) >= enough:
+                return key
+        return next((key for key in PREFERRED if key in self._curves), PREFERRED[-1])
+
+    def _rewind(self, first_step: int) -> None:
+        """A new attempt goes on from the blocks it owns, if its first block fits on to them."""
+        for curve in self._curves.values():
+            curve.blocks.cut(first_step)
+            self._forget(curve)
+            curve.check_level = bool(curve.blocks.losses)
+
+    def _forget(self, curve: _Curve) -> None:
+        curve.counts, curve.frozen, curve.scale = {}, None, 0
+        curve.onset_step = curve.onset_at = None
+
+    def _check_level(self, curve: _Curve) -> None:
+        curve.check_level = False
+        losses = curve.blocks.losses
+        sigma = max(noise_sd(np.asarray(losses[:-1])), 1e-3 * abs(losses[-1]))
+        if len(losses) < 2 or abs(losses[-1] - losses[-2]) > self.params.level_jump * sigma:
+            last = (curve.blocks.steps[-1], curve.blocks.times[-1])
+            t, loss = curve.blocks.ts[-1], losses[-1]
+            curve.blocks.clear()
+            if curve.blocks.points_per_block == 1:
+                curve.blocks.add(*last, t, loss)
+
+    def _perhaps_begin_anew(self, frame: StepFrame) -> None:
+        """A step of the schedule or another mix of data makes another curve."""
+        mix = any(e.kind == "phase" and e.name == "data_mix" for e in frame.events)
+        if mix or self._signs.lr.changes != self._lr_changes:
+            self._lr_changes = self._signs.lr.changes
+            for curve in self._curves.values():
+                curve.blocks.clear()
+                self._forget(curve)
+
+    # -- judging -------------------------------------------------------------------------------
+
+    def _judge(self, frame: StepFrame, key: str) -> list[Verdict]:
+        curve = self._curves[key]
+        if curve.frozen is not None:
+            return self._judge_firing(frame, key, curve)
+        flat = self._never_began(key, curve)
+        if flat is not None:
+            curve.flat_from_start = True
+            return [self._bad(frame, key, curve, "no_progress", flat)]
+        if curve.flat_from_start:
+            curve.flat_from_start = False
+            return [self._verdict(frame, "calm", "info", "progress", None)]
+        if self._muted(key, curve):
+            return []
+        return self._judge_scales(frame, key, curve)
+
+    def _muted(self, key: str, curve: _Curve) -> bool:
+        if self._signs.lr.phase == "tail":
+            return True  # the schedule's end: nothing can move any more, and nothing should
+        return key == "loss/train" and curve.blocks.losses[-1] < self.params.memorised_nats
+
+    def _judge_scales(self, frame: StepFrame, key: str, curve: _Curve) -> list[Verdict]:
+        t_N, loss_N = curve.blocks.arrays(self.params.drop_share)
+        best: Window | None = None
+        judged = False
+        for blocks in self.params.windows:
+            if len(t_N) - blocks < max(self.params.before, blocks // 2):
+                break
+            window = judge_window(t_N, loss_N, blocks, fit_decay(t_N[:-blocks], loss_N[:-blocks]))
+            if window is None:
+                curve.counts[str(blocks)] = 0
+                continue
+            able = window.power > self.params.power and window.expected > (
+                self.params.material * abs(float(loss_N[-1]))
+            )
+            judged = judged or able
+            short = window.observed < self.params.observed_share * window.expected
+            bad = able and window.z > self.params.z and short
+            curve.counts[str(blocks)] = curve.counts.get(str(blocks), 0) + 1 if bad else 0
+            if curve.counts[str(blocks)] >= self.params.in_a_row:
+                return [self._fire(frame, key, curve, window, blocks)]
+            best = window if best is None or window.power > best.power else best
+        if not judged:
+            return [self._cannot_tell(frame, key, curve, best)]
+        if not any(curve.counts.values()):
+            return [self._verdict(frame, "calm", "info", "progress", None)]
+        return []
+
+    def _fire(
+        self, frame: StepFrame, key: str, curve: _Curve, window: Window, blocks: int
+    ) -> Verdict:
+        """Freeze the fit: what a plateau teaches must not become what is expected."""
+        curve.frozen, curve.scale = asdict(window.fit), blocks
+        dropped = int(self.params.drop_share * len(curve.blocks.losses))
+        self._mark_onset(curve, window, dropped)
+        return self._bad(frame, key, curve, "plateau", window)
+
+    def _mark_onset(self, curve: _Curve, window: Window, dropped: int) -> None:
+        """The block after the last one that was still where the fit wanted it."""
+        begin = max(dropped, window.first + dropped - self.params.in_a_row)
+        onset = begin
+        for index in range(begin, len(curve.blocks.losses)):
+            above = curve.blocks.losses[index] - window.fit.at(curve.blocks.ts[index])
+            if above <= window.fit.sigma:
+                onset = min(index + 1, len(curve.blocks.losses) - 1)
+        curve.onset_step, curve.onset_at = curve.blocks.steps[onset], curve.blocks.times[onset]
+
+    def _judge_firing(self, frame: StepFrame, key: str, curve: _Curve) -> list[Verdict]:
+        t_N, loss_N = curve.blocks.arrays(self.params.drop_share)
+        blocks = min(curve.scale, len(t_N))
+        window = judge_window(t_N, loss_N, blocks, Fit(**(curve.frozen or {})))
+        if window is None or blocks < 3:
+            return []
+        fallen = window.observed > 2.0 * window.sd
+        if fallen and window.observed > self.params.recovered_share * window.expected:
+            self._forget(curve)
+            curve.blocks.cut(-1)
+            return [self._verdict(frame, "calm", "info", "progress", None)]
+        return [self._bad(frame, key, curve, "plateau", window)]
+
+    def _never_began(self, key: str, curve: _Curve) -> Window | None:
+        """Flat since the first values of all, and sure of it: no fit could show that."""
+        params, train = self.params, key == "loss/train"
+        need = params.no_progress_points if train else params.no_progress_evals
+        span = curve.blocks.steps[-1] - (self._gate.run_first_step or 0)
+        if curve.points < need or span < params.no_progress_steps or self._gate.restarted:
+            return None
+        t_N, loss_N = curve.blocks.arrays()
+        recent_N = loss_N[len(loss_N) // 2 :]
+        per_block = noise_sd(loss_N)
+        per_point = per_block * math.sqrt(curve.blocks.points_per_block)
+        sd = 1.25 * math.hypot(
+            per_point / math.sqrt(len(curve.first)), per_block / math.sqrt(len(recent_N))
+        )
+        fell = median(curve.first) - float(np.median(recent_N))
+        if fell + 4.0 * sd >= params.no_progress_share * abs(median(curve.first)):
+            return None
+        curve.onset_step, curve.onset_at = curve.blocks.steps[0], curve.blocks.times[0]
+        asked = params.no_progress_share * abs(median(curve.first))
+        fit = Fit(median(curve.first), 0.0, 1.0, max(per_block, 1e-12))
+        return Window(asked, fell, max(sd, 1e-12), 0, fit)
+
+    # -- words ---------------------------------------------------------------------------------
+
+    def _cannot_tell(
+        self, frame: StepFrame, key: str, curve: _Curve, best: Window | None
+    ) -> Verdict:
+        blocks, params = curve.blocks, self.params
+        per_block = (blocks.steps[-1] - blocks.steps[0]) / max(len(blocks.steps) - 1, 1)
+        missing = params.before + params.windows[0] + 1 - len(blocks.losses)
+        if best is not None and best.power > 0:
+            # Power grows with the window as w^1.5: the drop with w, the noise with w^-0.5.
+            have = len(blocks.losses) - best.first
+            more = have * ((params.power / best.power) ** (2.0 / 3.0) - 1.0)
+            missing = max(missing, min(math.ceil(more), 10_000))
+        steps = max(int(max(missing, 1) * per_block), 1)
+        evidence = Evidence(
+            "expected_progress", self.version, n=len(blocks.losses), series=(key,),
+            summary=f"needs about {steps:,} more steps, or a larger probe",
+        )  # fmt: skip
+        return self._verdict(frame, "cannot_tell", "info", "little_power", evidence)
+
+    def _bad(
+        self, frame: StepFrame, key: str, curve: _Curve, reason: str, window: Window
+    ) -> Verdict:
+        improving = self._signs.still_improving(self.params.causes)
+        severity: Severity = "info" if improving else "warning"
+        if improving:
+            reason = "top10_improving"
+        onset = curve.onset_step if curve.onset_step is not None else frame.step
+        causes = self._signs.causes(onset, self.params.causes)
+        evidence = Evidence(
+            rule=reason,
+            version=self.version,
+            value=window.observed,
+            threshold=self.params.observed_share * window.expected,
+            unit="nats",
+            n=len(curve.blocks.losses),
+            onset_step=onset,
+            onset_at=curve.onset_at,
+            series=(key, "top1/probe", "top10/probe", "lr/*", "repeat_share"),
+            numbers=self._numbers(key, window),
+            summary=self._summary(key, curve, window, reason, improving),
+            causes=causes,
+            first_action="wait: the run is still learning." if improving else _first_action(causes),
+            clears=f"{key} falling by at least half of what its past lets expect.",
+        )
+        title = "top-1 flat, top-10 still improving: wait" if improving else self.title
+        if reason == "no_progress":
+            title = "no progress since the start"
+        return self._verdict(frame, "bad", severity, reason, evidence, title)
+
+    def _numbers(self, key: str, window: Window) -> tuple[tuple[str, float, str, str], ...]:
+        return (
+            (f"{key} fell by", window.observed, "nats", f"expected {window.expected:.3f}"),
+            ("power of the test", window.power, "sd", "needs 4"),
+        )
+
+    def _summary(self, key: str, curve: _Curve, window: Window, reason: str, improving: str) -> str:
+        since = f"since step {curve.onset_step or 0:,}"
+        if reason == "no_progress":
+            return f"{key} has not fallen by even 0.5 % {since}."
+        moved = "rose" if window.observed < 0 else "fell"
+        text = (
+            f"{key} {moved} {abs(window.observed):.3f} over the last {curve.scale} blocks; its "
+            f"past lets expect a fall of {window.expected:.3f} ({since})."
+        )
+        return f"{text} But {improving} still improves." if improving else text
+
+    def _verdict(
+        self, frame: StepFrame, judgement: Judgement, severity: Severity, reason: str,
+        evidence: Evidence | None, title: str = "",
+    ) -> Verdict:  # fmt: skip
+        return Verdict(
+            self.name, "", judgement, severity, reason, frame.step, frame.t, frame.attempt,
+            title or self.title, evidence,
+        )  # fmt: skip
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            "gate": self._gate.snapshot(),
+            "signs": self._signs.snapshot(),
+            "curves": {key: asdict(curve) for key, curve in self._curves.items()},
+            "lr_changes": self._lr_changes,
+            "tokens": self._tokens,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._gate = Gate(**state["gate"])
+        self._signs = Signs.restored(state["signs"])
+        self._lr_changes, self._tokens = state["lr_changes"], state["tokens"]
+        self._curves = {
+            key: _Curve(**{**curve, "blocks": BlockSeries.restored(curve["blocks"])})
+            for key, curve in state["curves"].items()
+        }
+
+
+def _first_action(causes: tuple[Any, ...]) -> str:
+    if causes and causes[0].signs_seen:
+        return f"check this first: {causes[0].text}."
+    return "look at learning rate, data and the last changes; compare with an earlier checkpoint."
