@@ -329,7 +329,6 @@ class Readers(Protocol):
         ...
 
 
-
 class Fenced(Exception):
     """Another process has taken this reader over: roll back and let it go."""
 
