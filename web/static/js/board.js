@@ -2,7 +2,7 @@
 /* What all charts of a page share: the points, the view, the alerts' bands, the cursor, and the one
    clock that lets them draw: at most once a second, only those in sight, never in a hidden tab. */
 
-import { clock } from './format.js';
+import { clock, short } from './format.js';
 import { CLOCK_STEPS, ticks } from './axis.js';
 import { between } from './tracks.js';
 import { now } from './api.js';
@@ -29,6 +29,8 @@ export class Board {
     /** Steps and times that belong together, for placing what has a step only.
      * @type {{steps: number[], times: number[]}} */
     this.base = { steps: [], times: [] };
+    /** Steps and the tokens seen by then. @type {{steps: number[], counts: number[]}} */
+    this.tokens = { steps: [], counts: [] };
     /** @type {(step: number) => void} */
     this.picked = () => {};
     /** @type {(view: View) => void} */
@@ -128,6 +130,7 @@ export class Board {
    * @param {number} step @param {number} [time] */
   x(step, time) {
     if (this.view.x === 'step') return step;
+    if (this.view.x === 'tokens') return between(this.tokens.steps, this.tokens.counts, step);
     const at = time ?? between(this.base.steps, this.base.times, step);
     return this.view.x === 'clock' ? at : (at - (this.base.times[0] ?? 0)) / 3600;
   }
@@ -135,6 +138,7 @@ export class Board {
   /** The step at a place of the horizontal axis. @param {number} x */
   step(x) {
     if (this.view.x === 'step') return x;
+    if (this.view.x === 'tokens') return between(this.tokens.counts, this.tokens.steps, x);
     const time = this.view.x === 'clock' ? x : x * 3600 + (this.base.times[0] ?? 0);
     return between(this.base.times, this.base.steps, time);
   }
@@ -147,6 +151,7 @@ export class Board {
   /** @param {number} x */
   xName(x) {
     if (this.view.x === 'clock') return clock(x, this.zone, now());
+    if (this.view.x === 'tokens') return short(x);
     const text = Number(x.toFixed(3)).toLocaleString('en-US');
     return this.view.x === 'hours' ? `${text} h` : text;
   }

@@ -52,17 +52,18 @@ export interface Alert {
   evidence: Evidence; acknowledged_at: number | null; acknowledged_by: string | null;
   acknowledged_note: string; resolved_step: number | null; resolved_at: number | null;
   resolved_reason: string | null; run_name: string; cost_so_far: number | null;
-  hours_since_onset: number | null; last_checkpoint: Checkpoint | number | null;
-  lost_by_going_back_steps: number | null; runbook: string;
+  hours_since_onset: number | null; last_checkpoint: Checkpoint | null;
+  lost_by_going_back_steps: number | null; runbook: string; currency?: string;
 }
 export interface AlertChange { old: string; new: string; reason: string; at: number; step: number | null; by: string | null }
-export interface Try { at: number; status?: number | null; error?: string | null; ok?: boolean }
-export interface Message { id: string; channel: string; moment: string; state: string; tries: Try[] }
+export interface Try { at: number; status: number | null; latency_s: number; error: string }
+export interface Message { id: string; channel: string; moment: string; state: string; created_at: number; settled_at: number | null; tries: Try[] }
 export interface AlertDetail extends Alert { changes: AlertChange[]; messages: Message[]; text: string }
 export interface Sampling { id: string; weights_step: number; at: number; day: string; attempt: string; count: number }
 export interface AnswerOut {
   text: string; token_texts?: string[]; token_logprobs?: Cell[]; stop_reason?: string;
   reference_nll?: Cell; weights_step?: number; at?: number; truncated?: boolean; text_bytes?: number;
+  length?: number; confidence?: number | null; repetition?: number;
 }
 export interface Pair {
   prompt_id: string; prompt: string; left: AnswerOut | null; right: AnswerOut | null;
@@ -90,7 +91,7 @@ export interface ChartSpec {
 }
 export interface Band { kind: 'act' | 'look'; from: number; told: number; to: number; name: string; series: string[]; id: string }
 export interface View {
-  x: 'step' | 'hours' | 'clock'; log: boolean; smooth: number;
+  x: 'step' | 'tokens' | 'hours' | 'clock'; log: boolean; smooth: number;
   from: number | null; to: number | null; ghosts: boolean;
 }
 export interface Frame {
