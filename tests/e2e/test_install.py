@@ -107,10 +107,10 @@ def answer(url: str, *, within_s: float) -> tuple[int, str]:
 
 
 @pytest.mark.timeout(400)
-def test_the_wheel_holds_dashboard_and_migrations(installed: Path) -> None:
+def test_the_wheel_holds_dashboard_migrations_and_run_books(installed: Path) -> None:
     code = (
         "import json, monitor.resources as r;"
-        "print(json.dumps([str(r.web_folder()), str(r.migrations_folder())]))"
+        "print(json.dumps([str(f()) for f in (r.web_folder, r.migrations_folder, r.docs_folder)]))"
     )
     done = subprocess.run(
         [str(installed / "bin" / "python"), "-I", "-c", code],
@@ -120,12 +120,13 @@ def test_the_wheel_holds_dashboard_and_migrations(installed: Path) -> None:
         check=True,
         timeout=60,
     )
-    web, migrations = map(Path, json.loads(done.stdout))
+    web, migrations, docs = map(Path, json.loads(done.stdout))
     assert web.name == "_web"
     assert installed in web.parents
     assert list((web / "templates").rglob("*.html"))
     assert list((web / "static").rglob("*.js"))
     assert list((migrations / "versions").glob("*.py"))
+    assert list((docs / "detectors").glob("*.md"))
 
 
 @pytest.mark.timeout(400)
