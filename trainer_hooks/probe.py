@@ -148,7 +148,7 @@ def forward_slices(model: Any, probe: Probe, rows: int) -> Iterator[Tensor]:
     the forward gives hidden states and a head."""
     for start in range(0, len(probe.inputs_BT), rows):
         inputs = probe.inputs_BT[start : start + rows]
-        out = probe.forward(model, inputs) if probe.forward else _logits_of(model(inputs))
+        out = probe.forward(model, inputs) if probe.forward else logits_of(model(inputs))
         if isinstance(out, tuple):
             hidden, head = out
             for part in hidden.reshape(-1, hidden.shape[-1]).split(SLICE_ROWS):
@@ -157,7 +157,9 @@ def forward_slices(model: Any, probe: Probe, rows: int) -> Iterator[Tensor]:
             yield out.reshape(-1, out.shape[-1])
 
 
-def _logits_of(out: Any) -> Tensor:
+def logits_of(out: Any) -> Tensor:
     """The logits in what a model usually returns: a tensor, ``.logits``, or first of a tuple."""
-    found: Tensor = getattr(out, "logits", out[0] if isinstance(out, tuple) else out)
-    return found
+    if hasattr(out, "logits"):
+        out = out.logits
+    logits: Tensor = out[0] if isinstance(out, tuple) else out
+    return logits

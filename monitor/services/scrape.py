@@ -23,6 +23,7 @@ from monitor.services.workers import Health
 from monitor.storage.base import Database, UnitOfWork
 
 LARGEST_SCRAPE = 2_000
+NEWEST_RUNS = 50
 LEAVES_AFTER_S = 300.0
 LONGEST_LABEL = 200
 _log = logging.getLogger("monitor.scrape")
@@ -128,7 +129,7 @@ class Scrape:
         yield age
         lag = GaugeMetricFamily(
             "watchkeeper_reader_lag_entries",
-            "Log entries of live runs that a reader has not worked off.",
+            "Log entries of live and of the newest runs that a reader has not worked off.",
             labels=["reader"],
         )
         for reader, entries in sorted(_lags(uow).items()):
@@ -186,9 +187,12 @@ def _facts(runs: Iterable[Run]) -> Iterator[Metric]:
 
 def _lags(uow: UnitOfWork) -> dict[str, int]:
     lags: dict[str, int] = {"detection": 0, "sealer": 0}
-    for run in uow.runs.live():
-        head = uow.log.head(run.id)
-        positions = uow.readers.positions(run.id)
+    # A run that has just ended still has its last entries judged.
+    newest = uow.runs.find(states=None, text="", limit=NEWEST_RUNS, before=None)
+    runs = {run.id for run in (*uow.runs.live(), *newest)}
+    for run in runs:
+        head = uow.log.head(run)
+        positions = uow.readers.positions(run)
         for reader in lags:
             lags[reader] += max(0, head - positions.get(reader, 0))
     return lags

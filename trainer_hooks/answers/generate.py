@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from trainer_hooks.answers.prompts import Decoding, Tokenizer
+from trainer_hooks.probe import logits_of
 
 NextLogits = Callable[[Tensor], Tensor]
 """Token ids [1, T] to the logits [V] of the token after them."""
@@ -93,8 +94,6 @@ def last_logits(model: Any, context: int | None) -> NextLogits:
     """How a causal model is asked: the last ``context`` tokens in, the last position out."""
 
     def ask(ids_1T: Tensor) -> Tensor:
-        out = model(ids_1T if context is None else ids_1T[:, -context:])
-        logits: Tensor = getattr(out, "logits", out[0] if isinstance(out, tuple) else out)
-        return logits[0, -1]
+        return logits_of(model(ids_1T if context is None else ids_1T[:, -context:]))[0, -1]
 
     return ask

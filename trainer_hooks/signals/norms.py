@@ -53,4 +53,5 @@ def _values(tensor: Tensor) -> Tensor:
 
 def joint(norms: Tensor) -> Tensor:
     """The norm of several tensors together from their norms, 0-dim."""
-    return torch.linalg.vector_norm(norms)
+    found: Tensor = torch.linalg.vector_norm(norms)
+    return found

@@ -26,7 +26,7 @@ from trainer_hooks.zoo.prompts import zoo_prompts
 
 STEPS = 800
 WARMUP_STEPS = 100
-PEAK_LR = 4e-3
+PEAK_LR = 2.5e-3
 FINAL_LR_SHARE = 0.1
 WEIGHT_DECAY = 0.1
 CLIP_NORM = 1.0
