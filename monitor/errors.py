@@ -5,6 +5,7 @@ WatchkeeperError (500)
 │   ├── MalformedBody            not JSON, not gzip, cut off
 │   └── UnknownFilter (422)      a value outside its fixed list
 ├── Unprocessable (422)          a batch whose envelope cannot be understood
+│   └── UnreadableLog            a file that is no training log we know
 ├── Unauthorized (401)
 ├── Forbidden (403)              host or origin not allowed
 ├── NotFound (404)
@@ -54,6 +55,10 @@ class UnknownFilter(BadRequest):
 class Unprocessable(WatchkeeperError):
     status = 422
     title = "The batch cannot be understood"
+
+
+class UnreadableLog(Unprocessable):
+    title = "This file cannot be read as a training log"
 
 
 class TooManySeries(Unprocessable):
