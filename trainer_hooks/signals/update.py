@@ -27,7 +27,7 @@ MAX_COPY_BYTES = 96 * 1024 * 1024
 """Of float32 copies; half-precision weights need one tensor's float32 copy more at a time."""
 
 _SPECS = {
-    "update_ratio": ("update", "", "norm of one step's change over the norm of the weights"),
+    "update_ratio": ("rotation", "", "norm of one step's change over the norm of the weights"),
     "effective_lr": ("rotation", "rad/step", "median angle a matrix turns by in one step"),
     "effective_lr_max": ("rotation", "rad/step", "largest angle a matrix turns by in one step"),
     "update_coverage": ("weights", "", "share of the group's scalars that one step changed"),
