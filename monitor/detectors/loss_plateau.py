@@ -33,9 +33,11 @@ class Params:
     below 4 healthy runs were called flat. ``observed_share``: a fifth of what was expected is no
     progress. ``in_a_row``: blocks at one scale. ``material``: an expected drop below this share of
     the loss is worth nobody's night. ``drop_share``: the first tenth still bears the warm-up.
-    ``before``: blocks a fit needs. ``train_points``: 16 batches to a block of the batch loss.
-    ``recovered_share``: half of the expected progress ends it. ``memorised_nats``: a batch loss
-    below this is learnt by heart: the question is then the held-out loss. ``level_jump``: standard
+    ``before``: blocks a fit needs. ``before_cut``,
+    ``after_cut``, ``power_cut``: where the learning rate was cut off between two steps there is a
+    second witness, and less is enough. ``train_points``: 16 batches to a block of the batch loss.
+    ``recovered_share``: half of the expected progress ends it. ``memorised_nats``: a loss
+    below this has nowhere left to fall. ``level_jump``: standard
     deviations by which a new attempt may differ and still be the same curve. ``no_progress_*``:
     flat since the very first values, by less than 0.5 % of the loss after so many points."""
 
@@ -47,6 +49,9 @@ class Params:
     material: float = 0.005
     drop_share: float = 0.10
     before: int = 8
+    before_cut: int = 5
+    after_cut: int = 4
+    power_cut: float = 2.0
     train_points: int = 16
     recovered_share: float = 0.5
     memorised_nats: float = 0.05
@@ -92,6 +97,7 @@ class LossPlateau(Detector):
         self._curves: dict[str, _Curve] = {}
         self._lr_changes = 0
         self._tokens: float | None = None
+        self._by_tokens: bool | None = None
 
     def update(self, frame: StepFrame) -> list[Verdict]:
         """Judge the preferred loss series whenever a block of it is complete."""
@@ -124,12 +130,18 @@ class LossPlateau(Detector):
             curve.first.append(loss)
         if warm_steps or self._signs.lr.phase == "warmup":
             return False
-        t = self._tokens if self._tokens is not None else frame.step + 1.0
+        t = self._position(frame.step)
         if not curve.blocks.add(frame.step, frame.t, max(t, 1.0), loss):
             return False
         if curve.check_level:
             self._check_level(curve)
         return key == self._judged()
+
+    def _position(self, step: int) -> float:
+        """What progress is counted in: tokens, if they are told from the first block on."""
+        if self._by_tokens is None:
+            self._by_tokens = self._tokens is not None
+        return self._tokens if self._by_tokens and self._tokens is not None else step + 1.0
 
     def _curve(self, key: str) -> _Curve:
         if key not in self._curves:
@@ -183,6 +195,8 @@ class LossPlateau(Detector):
         if curve.frozen is not None:
             return self._judge_firing(frame, key, curve)
         flat = self._never_began(key, curve)
+        if flat is not None and not self._says_enough(curve, key):
+            return []
         if flat is not None:
             curve.flat_from_start = True
             return [self._bad(frame, key, curve, "no_progress", flat)]
@@ -191,12 +205,32 @@ class LossPlateau(Detector):
             return [self._verdict(frame, "calm", "info", "progress", None)]
         if self._muted(key, curve):
             return []
-        return self._judge_scales(frame, key, curve)
+        return self._judge_cut(frame, key, curve) or self._judge_scales(frame, key, curve)
 
     def _muted(self, key: str, curve: _Curve) -> bool:
         if self._signs.lr.phase == "tail":
             return True  # the schedule's end: nothing can move any more, and nothing should
-        return key == "loss/train" and curve.blocks.losses[-1] < self.params.memorised_nats
+        return curve.blocks.losses[-1] < self.params.memorised_nats
+
+    def _judge_cut(self, frame: StepFrame, key: str, curve: _Curve) -> list[Verdict]:
+        """The learning rate was cut off: all since then against all before."""
+        cut = self._signs.lr.cut_step
+        if self._signs.lr.phase != "cut" or cut is None:
+            return []
+        params, t_N, loss_N = self.params, *curve.blocks.arrays()
+        after = sum(step >= cut for step in curve.blocks.steps)
+        if after < params.after_cut or len(t_N) - after < params.before_cut:
+            return []
+        window = judge_window(t_N, loss_N, after, fit_decay(t_N[:-after], loss_N[:-after]))
+        if window is None or not self._is_short(window, params.power_cut, params.power_cut):
+            return []
+        curve.frozen, curve.scale = asdict(window.fit), after
+        curve.onset_step, curve.onset_at = curve.blocks.steps[-after], curve.blocks.times[-after]
+        return [self._bad(frame, key, curve, "plateau", window)]
+
+    def _is_short(self, window: Window, power: float, z: float) -> bool:
+        short = window.observed < self.params.observed_share * window.expected
+        return short and window.power > power and window.z > z
 
     def _judge_scales(self, frame: StepFrame, key: str, curve: _Curve) -> list[Verdict]:
         t_N, loss_N = curve.blocks.arrays(self.params.drop_share)
@@ -213,8 +247,7 @@ class LossPlateau(Detector):
                 self.params.material * abs(float(loss_N[-1]))
             )
             judged = judged or able
-            short = window.observed < self.params.observed_share * window.expected
-            bad = able and window.z > self.params.z and short
+            bad = able and self._is_short(window, self.params.power, self.params.z)
             curve.counts[str(blocks)] = curve.counts.get(str(blocks), 0) + 1 if bad else 0
             if curve.counts[str(blocks)] >= self.params.in_a_row:
                 return [self._fire(frame, key, curve, window, blocks)]
@@ -279,6 +312,16 @@ class LossPlateau(Detector):
         fit = Fit(median(curve.first), 0.0, 1.0, max(per_block, 1e-12))
         return Window(asked, fell, max(sd, 1e-12), 0, fit)
 
+    def _says_enough(self, curve: _Curve, key: str) -> bool:
+        """A held-out loss that never fell while the batch loss did is over-fitting, or grokking:
+        no lack of progress. It is told only where top-10 accuracy says that it is grokking."""
+        train = self._curves.get("loss/train")
+        if key == "loss/train" or train is None or not train.blocks.losses:
+            return True
+        begun = median(train.first)
+        learns = train.blocks.losses[-1] < (1.0 - 10 * self.params.no_progress_share) * begun
+        return not learns or bool(self._signs.still_improving(self.params.causes))
+
     # -- words ---------------------------------------------------------------------------------
 
     def _cannot_tell(
@@ -337,8 +380,9 @@ class LossPlateau(Detector):
 
     def _summary(self, key: str, curve: _Curve, window: Window, reason: str, improving: str) -> str:
         since = f"since step {curve.onset_step or 0:,}"
-        if reason == "no_progress":
-            return f"{key} has not fallen by even 0.5 % {since}."
+        if not curve.scale:
+            text = f"{key} has not fallen by even 0.5 % {since}."
+            return f"{text} But {improving} still improves." if improving else text
         moved = "rose" if window.observed < 0 else "fell"
         text = (
             f"{key} {moved} {abs(window.observed):.3f} over the last {curve.scale} blocks; its "
@@ -364,12 +408,14 @@ class LossPlateau(Detector):
             "curves": {key: asdict(curve) for key, curve in self._curves.items()},
             "lr_changes": self._lr_changes,
             "tokens": self._tokens,
+            "by_tokens": self._by_tokens,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self._gate = Gate(**state["gate"])
         self._signs = Signs.restored(state["signs"])
         self._lr_changes, self._tokens = state["lr_changes"], state["tokens"]
+        self._by_tokens = state["by_tokens"]
         self._curves = {
             key: _Curve(**{**curve, "blocks": BlockSeries.restored(curve["blocks"])})
             for key, curve in state["curves"].items()

@@ -29,8 +29,9 @@ class Params:
     """``exponent``: d ln|W| / d ln t; 0.5 is a random walk, healthy runs fall from 0.7 towards 0,
     real blow-ups stay above 0.8. ``look_back``: the exponent is taken between t and t / 1.6, a span
     long enough for the slope and short enough to be of now. ``spacing``: samples that count lie
-    this share of t apart, else three of them are one. ``growth``: nor below 1.5x the post-warm-up
-    minimum, where nothing has happened yet. ``jump``: between two samples no training explains
+    this share of t apart, else three of them are one. ``growth``: nor below 3x the
+    post-warm-up minimum: groups that start small find their size by growing 2.5x in healthy runs,
+    real blow-ups reached 5x to 20x. ``jump``: between two samples no training explains
     this. ``collapse``: a tenth of what it was is a dead net. ``late_groups``: start at zero by
     design, and grow by design until ``late_share`` of the tokens."""
 
@@ -39,7 +40,7 @@ class Params:
     samples_in_a_row: int = 3
     look_back: float = 1.6
     spacing: float = 0.10
-    growth: float = 1.5
+    growth: float = 3.0
     jump: float = 1.3
     collapse: float = 0.1
     late_share: float = 0.10

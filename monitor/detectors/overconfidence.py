@@ -38,6 +38,7 @@ class Params:
     ``heldout_rise`` and ``heldout_rise_share``: a rise of the held-out loss above its best by both
     is beyond the noise of such a probe. ``gap``, ``gap_above_best``, ``ece``, ``ece_ratio``: the
     older measures, kept as evidence (standard error of the gap about 0.008).
+    ``kept_probes``: how far back the onset is looked for.
     """
 
     low: float = -0.15
@@ -50,6 +51,7 @@ class Params:
     gap_above_best: float = 0.04
     ece: float = 0.06
     ece_ratio: float = 2.0
+    kept_probes: int = 64
 
 
 @dataclass(slots=True)
@@ -65,6 +67,7 @@ class _Memory:
     eces: list[float] = field(default_factory=list)
     best_loss: dict[str, float] = field(default_factory=dict)
     loss: dict[str, float] = field(default_factory=dict)
+    recent: list[list[float]] = field(default_factory=list)
     interval: int | None = None
     last_step: int | None = None
 
@@ -129,6 +132,8 @@ class Overconfidence(Detector):
         if memory.last_step is not None:
             memory.interval = frame.step - memory.last_step
         memory.last_step = frame.step
+        memory.recent.append([float(frame.step), frame.t, balance])
+        del memory.recent[: -self.params.kept_probes]
         # Second best: one lucky probe cannot teach itself in.
         ranked = sorted(
             (v for v in (memory.best, memory.second, balance) if v is not None), reverse=True
@@ -155,19 +160,29 @@ class Overconfidence(Detector):
         return best
 
     def _judge(self, frame: StepFrame, balance: float) -> list[Verdict]:
-        params, memory, reference = self.params, self._memory, self._reference()
-        if balance > reference - params.noise:
-            memory.onset_step = memory.onset_at = None
-        elif memory.onset_step is None:
-            memory.onset_step, memory.onset_at = frame.step, frame.t
+        params, reference = self.params, self._reference()
         if balance < params.low and balance < reference - params.below_best:
             severity: Severity = "critical" if self._rising() else "warning"
             reason = "surer_and_worse" if severity == "critical" else "surer_than_right"
+            if self._memory.onset_step is None:
+                self._mark_onset()
             evidence = self._evidence(frame, balance, reference)
             return [self._verdict(frame, "bad", severity, reason, evidence)]
         if balance > params.clear or balance > reference - params.below_best / 2:
+            self._memory.onset_step = self._memory.onset_at = None
             return [self._verdict(frame, "calm", "info", "calibrated", None)]
         return []
+
+    def _mark_onset(self) -> None:
+        """The first probe of the fall that led here: going back as long as it was falling."""
+        memory, index = self._memory, len(self._memory.recent) - 1
+        while index > 0 and self._fell(memory.recent[index - 1][2], memory.recent[index][2]):
+            index -= 1
+        first = min(index + 1, len(memory.recent) - 1)
+        memory.onset_step, memory.onset_at = int(memory.recent[first][0]), memory.recent[first][1]
+
+    def _fell(self, before: float, after: float) -> bool:
+        return after < self.params.clear or before - after > self.params.noise
 
     def _rising(self) -> list[str]:
         """Held-out losses that rose: evidence of another kind than the model's own sureness."""

@@ -95,7 +95,10 @@ def judge_window(t_N: Floats, loss_N: Floats, blocks: int, fit: Fit | None) -> W
         return None
     t_W, loss_W = t_N[-blocks:], loss_N[-blocks:]
     sd = fit.sigma * math.sqrt(12.0 / blocks)
-    expected = fit.drop(float(t_W[0]), float(t_W[-1]))
+    # No loss falls below zero, whatever the formula says.
+    expected = min(fit.drop(float(t_W[0]), float(t_W[-1])), 0.5 * float(loss_W[0]))
+    if fit.at(float(t_W[-1])) <= 0.0:
+        return None
     return Window(expected, observed_drop(t_W, loss_W), sd, len(t_N) - blocks, fit)
 
 

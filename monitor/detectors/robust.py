@@ -32,9 +32,11 @@ def noise_sd(values_N: Floats) -> float:
 
 
 def theil_sen(x_N: Floats, y_N: Floats) -> float:
-    """Slope as the median of the slopes of all pairs. x must rise strictly; N >= 2."""
+    """Slope as the median of the slopes of all pairs of different x; 0 where there is none."""
     first, second = np.triu_indices(len(x_N), k=1)
-    return float(np.median((y_N[second] - y_N[first]) / (x_N[second] - x_N[first])))
+    run_P, rise_P = x_N[second] - x_N[first], y_N[second] - y_N[first]
+    apart_P = run_P > 0
+    return float(np.median(rise_P[apart_P] / run_P[apart_P])) if apart_P.any() else 0.0
 
 
 def mann_kendall(values: list[float]) -> tuple[int, float]:
