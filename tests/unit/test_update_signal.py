@@ -9,8 +9,9 @@ from torch import nn  # noqa: E402
 
 from trainer_hooks.signals import update  # noqa: E402
 from trainer_hooks.signals.base import AsleepError, Subject  # noqa: E402
+from trainer_hooks.signals.change import _on_device, measure_change  # noqa: E402
 from trainer_hooks.signals.groups import named_parameters  # noqa: E402
-from trainer_hooks.signals.update import Update, measure_change  # noqa: E402
+from trainer_hooks.signals.update import Update  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -42,12 +43,15 @@ def rotated(size, angle_rad, stretch=1.0):
 
 @pytest.mark.parametrize("angle_rad", [1e-2, 1e-3, 1e-4, 1e-5, 1e-6])
 @pytest.mark.parametrize("stretch", [1.0, 1.001, 0.9])
-def test_the_angle_is_right_to_four_digits_where_arccos_in_float32_is_lost(angle_rad, stretch):
+@pytest.mark.parametrize("compare", [measure_change, _on_device])
+def test_the_angle_is_right_to_four_digits_where_arccos_in_float32_is_lost(
+    angle_rad, stretch, compare
+):
     before, after = rotated(1_000_000, angle_rad, stretch)
     wide = before.double(), after.double()
     cosine = (wide[0] @ wide[1]) / (wide[0].norm() * wide[1].norm())
     chord = 2 * ((wide[0] / wide[0].norm() - wide[1] / wide[1].norm()).norm() / 2).asin()
-    measured = measure_change([before.clone()], [after]).angle.item()
+    measured = compare([before.clone()], [after]).angle.item()
     assert measured == pytest.approx(chord.item(), rel=1e-4)
     if angle_rad >= 1e-4:
         assert measured == pytest.approx(torch.arccos(cosine).item(), rel=1e-4)
@@ -63,6 +67,26 @@ def test_a_pure_stretch_is_no_rotation():
 def test_opposite_directions_are_pi():
     before = torch.ones(10)
     assert measure_change([before.clone()], [-before]).angle.item() == pytest.approx(math.pi)
+
+
+def test_both_ways_of_comparing_agree():
+    generator = torch.Generator().manual_seed(2)
+    after = [torch.randn(300, 500, generator=generator), torch.randn(7, generator=generator)]
+    before = [after[0] + 0.01 * torch.randn(300, 500, generator=generator), after[1].clone()]
+    first = measure_change([t.clone() for t in before], after)
+    second = _on_device([t.clone() for t in before], after)
+    for field in ("before_norm", "change_norm", "angle", "changed"):
+        assert getattr(first, field).tolist() == pytest.approx(
+            getattr(second, field).tolist(), 1e-5
+        )
+
+
+def test_broken_weights_are_nan_and_huge_ones_are_not():
+    broken = measure_change([torch.ones(4)], [torch.full((4,), math.nan)])
+    assert math.isnan(broken.angle.item())
+    huge = measure_change([torch.full((4,), 1e20)], [torch.full((4,), 2e20)])
+    assert huge.before_norm.item() == pytest.approx(2e20)
+    assert huge.angle.item() < 1e-6
 
 
 def test_ratio_and_coverage_of_a_known_step():

@@ -9,15 +9,15 @@ measured on the leading rows that fit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from trainer_hooks.signals.base import AsleepError, NamedParameter, Signal, Subject
+from trainer_hooks.signals.change import measure_change
 from trainer_hooks.signals.groups import TOTAL, by_group
-from trainer_hooks.signals.norms import joint, tensor_norms
+from trainer_hooks.signals.norms import joint
 from trainer_hooks.wire import SeriesSpec, series_key
 
 if TYPE_CHECKING:
@@ -34,67 +34,6 @@ _SPECS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """How tensors changed in one step; each field [number of tensors], float64.
-
-    ``angle`` is in radians and 0 where a norm is 0, before or after: no direction, no angle.
-    """
-
-    before_norm: Tensor
-    change_norm: Tensor
-    angle: Tensor
-    changed: Tensor
-
-
-def measure_change(before: Sequence[Tensor], after: Sequence[Tensor]) -> Change:
-    """Compare weights with their copies, which are overwritten.
-
-    The angle equals the chord form 2 asin(|u - v| / 2) of the unit vectors u and v, and like it
-    has none of the cancellation of an arc cosine. It comes from the change itself, without
-    another copy: the part of W - W' across W' is |W| sin(angle), what is left along W' is
-    |W| cos(angle).
-
-    Args:
-        before: copies in float32 (float64 for float64), overwritten.
-        after: the tensors now, of the same shapes.
-    """
-    wide = [new.detach().to(old.dtype) for new, old in zip(after, before, strict=True)]
-    before_norm = tensor_norms(before)
-    after_norm = tensor_norms(wide)
-    torch._foreach_sub_(list(before), wide)
-    change_norm = tensor_norms(before)
-    changed = torch.stack([old.count_nonzero() for old in before]).double()
-    along = _take_out(before, wide, after_norm)
-    # What the first pass left along W' by rounding; of second order, so once more is enough.
-    rest = _dots(before, wide) / after_norm
-    across = (tensor_norms(before) ** 2 - rest**2).clamp_min(0).sqrt()
-    still = (before_norm == 0) | (after_norm == 0)
-    angle = torch.atan2(across, after_norm + along + rest)
-    return Change(before_norm, change_norm, angle.masked_fill(still, 0.0), changed)
-
-
-def _take_out(changes: Sequence[Tensor], axes: Sequence[Tensor], axis_norms: Tensor) -> Tensor:
-    """Take the part along each axis out of each change, in place; its signed length."""
-    dots = _dots(changes, axes)
-    shares = -(dots / axis_norms.square()).nan_to_num()
-    for change, axis, share in zip(changes, axes, shares.unbind(), strict=True):
-        change.addcmul_(axis, share.to(change.dtype))
-    return dots / axis_norms
-
-
-def _dots(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
-    return torch.stack([_dot(a, b) for a, b in zip(left, right, strict=True)])
-
-
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Real inner product of two tensors of one shape, float64."""
-    flat_a, flat_b = a.reshape(-1), b.reshape(-1)
-    return (
-        torch.vdot(flat_a, flat_b).real.double() if a.is_complex() else flat_a.dot(flat_b).double()
-    )
-
-
 class Update(Signal):
     """``update_ratio``, ``effective_lr`` (matrices only) and ``update_coverage`` by group."""
 
@@ -109,6 +48,7 @@ class Update(Signal):
         self._portions = _portions(ordered)
         self._turn = 0
         self._held: list[tuple[NamedParameter, Tensor]] = []
+        self._kept: dict[str, Tensor] = {}
         self._found: dict[str, Tensor | float] = {}
 
     def specs(self) -> list[SeriesSpec]:
@@ -134,7 +74,22 @@ class Update(Signal):
     def before_update(self, step: int) -> None:
         self._found = {}
         portion = self._portions[self._turn % len(self._portions)]
-        self._held = [(p, _wide_copy(_leading(p.tensor))) for p in portion]
+        self._held = [(p, self._copy(p)) for p in portion]
+
+    def _copy(self, parameter: NamedParameter) -> Tensor:
+        """The weights now, at least float32 (halves cannot hold their own change), contiguous.
+
+        On a CPU the memory is kept for the next time where all of it keeps to the bound: fresh
+        pages cost more than the copy.
+        """
+        tensor = _leading(parameter.tensor.detach())
+        wide = torch.promote_types(tensor.dtype, torch.float32)
+        kept = self._kept.get(parameter.name)
+        if kept is None or kept.shape != tensor.shape or kept.device != tensor.device:
+            kept = torch.empty(tensor.shape, dtype=wide, device=tensor.device)
+        if tensor.device.type == "cpu" and len(self._portions) == 1:
+            self._kept[parameter.name] = kept
+        return kept.copy_(tensor)
 
     def after_update(self, step: int) -> None:
         held, self._held = self._held, []
@@ -178,12 +133,6 @@ class Update(Signal):
 def _ratio(change: Tensor, before: Tensor) -> Tensor:
     """|dW| / |W|; 0 for weights that are all 0, whose ratio says nothing."""
     return torch.where(before == 0, torch.zeros_like(change), change / before)
-
-
-def _wide_copy(tensor: Tensor) -> Tensor:
-    """A copy that is at least float32: halves cannot hold their own change."""
-    wide = torch.promote_types(tensor.dtype, torch.float32)
-    return tensor.detach().to(wide, copy=True)
 
 
 def _leading(tensor: Tensor) -> Tensor:
