@@ -99,7 +99,7 @@ export class Chart {
 
   /** @returns {[number, number, number]} */
   #extent() {
-    const [from, to] = this.board.domain();
+    const [from, to] = this.#judgedSpan();
     let [low, high, under] = [Infinity, -Infinity, 0];
     for (const { track } of this.lines) {
       const [a, b, n] = extent(track, from, to, this.log);
@@ -108,6 +108,14 @@ export class Chart {
     const ref = this.spec.ref;
     if (ref !== undefined && Number.isFinite(low)) [low, high] = [Math.min(low, ref), Math.max(high, ref)];
     return [low, high, under];
+  }
+
+  /** The steps the vertical range is made for: the first, steep ones of a whole run may run out at
+   * the top, or the rest would be a flat line. @returns {[number, number]} */
+  #judgedSpan() {
+    const [from, to] = this.board.domain();
+    const steep = this.board.view.from === null && !this.log && this.spec.lines.some((line) => line.noisy);
+    return [steep && to - from > 200 ? from + Math.min(128, (to - from) * 0.05) : from, to];
   }
 
   /** @param {[number, number]} ys @returns {import('./types').Frame} */
@@ -169,7 +177,7 @@ export class Chart {
     const [x0, x1] = [board.x(frame.from), board.x(frame.to)];
     const [low, high] = [this.#inverse(frame, frame.bottom), this.#inverse(frame, frame.top)];
     const xs = board.xTicks(x0, x1, Math.max(2, Math.floor((frame.right - frame.left) / 64)));
-    const yCount = this.spec.small ? 2 : frame.height > 240 ? 6 : 4;
+    const yCount = this.spec.small ? 2 : frame.height > 240 ? 6 : 5;
     const ys = (this.log ? logTicks(low, high) : ticks(low, high, yCount)).filter((one) => one >= low - 1e-12 && one <= high + 1e-12);
     const font = { family: 'inherit', size: 12, color: token('axis') };
     return {

@@ -76,7 +76,22 @@ export class Families {
     this.board = board;
     /** @type {Map<string, {node: HTMLDetailsElement, series: SeriesInfo[], filled: Set<string>}>} */
     this.open = new Map();
+    this.visible = false;
+    this.dirty = true;
+    /** Series whose small line stands in a folded family's head. @type {string[]} */
+    this.keys = [];
+    board.add(this);
   }
+
+  /** Heads again, now that their lines have come. */
+  draw() {
+    for (const [key, name] of FAMILIES) {
+      const held = this.open.get(key);
+      if (held) this.#summary(held.node, name, held.series);
+    }
+  }
+
+  cursor() {}
 
   /** @param {SeriesInfo[]} series */
   set(series) {
@@ -86,6 +101,8 @@ export class Families {
       if (some.length) this.#family(key, name, some);
     }
     this.host.hidden = !series.length;
+    this.keys = [...this.open.values()].map((held) => this.#lead(held.series)?.key ?? '').filter(Boolean);
+    if (this.visible) this.board.store.want(this.keys);
   }
 
   /** @param {string} key @param {string} name @param {SeriesInfo[]} series */
@@ -105,12 +122,23 @@ export class Families {
     this.host.insertBefore(node, after ?? null);
   }
 
+  /** @param {SeriesInfo[]} series */
+  #bands(series) {
+    return this.board.bands.filter((band) => series.some((one) => band.series.some((pattern) => fits(pattern, one.key))));
+  }
+
+  /** The series that stands for its family: one an alert names, else the total, else the first. @param {SeriesInfo[]} series */
+  #lead(series) {
+    const bands = this.#bands(series);
+    return series.find((one) => bands.some((band) => band.series.some((pattern) => fits(pattern, one.key)))) ?? series.find((one) => one.group === 'total') ?? series[0];
+  }
+
   /** @param {HTMLElement} node @param {string} name @param {SeriesInfo[]} series */
   #summary(node, name, series) {
-    const bands = this.board.bands.filter((band) => series.some((one) => band.series.some((pattern) => fits(pattern, one.key))));
+    const bands = this.#bands(series);
     const kind = bands.some((band) => band.kind === 'act') ? 'act' : bands.length ? 'look' : 'ok';
     const word = { act: 'act', look: 'look', ok: 'no alert' }[kind];
-    const lead = series.find((one) => bands.some((band) => band.series.some((pattern) => fits(pattern, one.key)))) ?? series.find((one) => one.group === 'total') ?? series[0];
+    const lead = this.#lead(series);
     const track = lead && this.board.store.owned(lead.key);
     const line = track && track.steps.length > 1 ? spark(track.steps, track.values, { height: 28, onset: bands[0]?.from ?? null, kind, say: lead.key }) : null;
     const why = lead ? `${series.length === 1 ? '' : `${series.length} signals; `}${seriesTitle(lead, series)} ${lastText(lead)}` : '';

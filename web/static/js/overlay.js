@@ -32,7 +32,8 @@ export function drawUnder(svg, chart, frame) {
   const { name, defs } = hatch();
   svg.replaceChildren(defs);
   const taken = { right: -1 };
-  for (const band of chart.bands) drawBand(svg, band, chart, frame, name, taken);
+  const mildFirst = [...chart.bands].sort((a, b) => Number(a.kind === 'act') - Number(b.kind === 'act') || b.from - a.from);
+  for (const band of mildFirst) drawBand(svg, band, chart, frame, name, taken);
   if (chart.spec.ref !== undefined) {
     const y = frame.y(chart.spec.ref);
     if (y !== null) svg.append(s('path', { d: `M${frame.left} ${y.toFixed(1)}H${frame.right}`, class: 'refline' }));

@@ -106,11 +106,15 @@ export class Rail {
   /** @param {SVGElement} g @param {string} pattern */
   #alerts(g, pattern) {
     let reached = -1;
-    for (const band of this.board.bands) {
+    const mildFirst = [...this.board.bands].sort((a, b) => Number(a.kind === 'act') - Number(b.kind === 'act') || b.from - a.from);
+    for (const band of mildFirst) {
       const [begun, told, end] = [this.x(band.from), this.x(band.told), this.x(band.to)];
       g.append(s('rect', { x: told, y: LANE + 3, width: Math.max(0, end - told), height: 14, class: `band ${band.kind}` }));
       g.append(s('rect', { x: begun, y: LANE + 3, width: Math.max(0, told - begun), height: 14, fill: `url(#${pattern})` }));
       g.append(s('path', { d: `M${begun} ${LANE + 2}v16`, class: `onset ${band.kind}` }));
+    }
+    for (const band of mildFirst.reverse()) {
+      const told = this.x(band.told);
       const words = this.host.clientWidth < 420 ? band.name : `${band.name}: since ${band.from}, told ${band.told}`;
       const wide = words.length * 6.6;
       const x = Math.max(this.left, Math.min(told + 6, this.right - wide));

@@ -39,9 +39,12 @@ export class Store {
     return this.whole.has(key);
   }
 
-  /** Lines of a series, the zoomed ones where they are there. @param {string} key @returns {Track[]} */
+  /** Lines of a series, the zoomed ones where they are there: what is owned joined to one line, and
+   * the ghosts. @param {string} key @returns {Track[]} */
   tracks(key) {
-    return (this.zoom && this.fine.get(key)) || this.whole.get(key) || [];
+    const held = (this.zoom && this.fine.get(key)) || this.whole.get(key) || [];
+    const own = held.filter((track) => !track.ghost && track.steps.length);
+    return [...(own.length > 1 ? [join(own)] : own), ...held.filter((track) => track.ghost && track.steps.length)];
   }
 
   /** The line that counts: of all that is owned, joined. @param {string} key @returns {Track | undefined} */
@@ -148,7 +151,8 @@ export class Store {
 /** One line out of the owned parts of several attempts. @param {Track[]} parts @returns {Track} */
 function join(parts) {
   const sorted = [...parts].sort((a, b) => (a.steps[0] ?? 0) - (b.steps[0] ?? 0));
-  const all = /** @type {Track} */ ({ ...sorted[0], steps: [], times: [], values: [], low: null, high: null, broken: [] });
+  const thinned = parts.some((part) => part.low && part.high);
+  const all = /** @type {Track} */ ({ ...sorted[0], steps: [], times: [], values: [], low: thinned ? [] : null, high: thinned ? [] : null, broken: [] });
   for (const part of sorted) {
     const from = part.steps[0];
     if (from === undefined) continue;
@@ -156,6 +160,8 @@ function join(parts) {
     all.steps = [...all.steps.slice(0, keep), ...part.steps];
     all.times = [...all.times.slice(0, keep), ...part.times];
     all.values = [...all.values.slice(0, keep), ...part.values];
+    if (all.low) all.low = [...all.low.slice(0, keep), ...(part.low ?? part.values)];
+    if (all.high) all.high = [...all.high.slice(0, keep), ...(part.high ?? part.values)];
     all.broken.push(...part.broken);
   }
   return all;

@@ -91,7 +91,7 @@ function tally(all) {
   const cards = [
     ['act', (some) => (some.length ? `${money(sum(some), some[0]?.currency)} spent on ${some.length === 1 ? 'it' : 'them'} so far` : 'nothing to act on')],
     ['look', (some) => (some.length ? plural(alerts(some), 'open warning') : 'nothing to look at')],
-    ['lost', (some) => (some.length ? `silent for ${duration(now() - Math.min(...some.map((run) => run.last_seen_at)))}` : 'none silent')],
+    ['lost', (some) => (some.length ? `silent for ${duration(Math.floor(now() - Math.min(...some.map((run) => run.last_seen_at))))}` : 'none silent')],
     ['healthy', (some) => (some.length ? 'no open warning' : 'none running')],
   ];
   $('#tally').replaceChildren(...cards.map(([health, note]) => {
