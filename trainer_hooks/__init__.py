@@ -24,7 +24,10 @@ __all__ = ["Probe", "PromptSet", "Watch", "watch"]
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'trainer_hooks' has no attribute {name!r}")
-    return getattr(import_module(_PUBLIC[name]), name)
+    value = getattr(import_module(_PUBLIC[name]), name)
+    # Importing ``trainer_hooks.watch`` puts the module under that name; the function belongs there.
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 log = logging.getLogger("trainer_hooks")
 
@@ -81,4 +81,4 @@ def guarded(
         finally:
             self.hook_s += time.perf_counter() - began
 
-    return call
+    return cast(Callable[Concatenate[S, P], R | None], call)

@@ -141,14 +141,14 @@ def heartbeat(tally: Tally, at: float, step: int | None = None) -> Heartbeat:
     return Heartbeat(at=at, step=step, **asdict(tally))
 
 
-def adopt(root: Path, *, server: str, run: str | None = None) -> Iterator[Leftover]:
-    """Leftovers for this server whose process is gone (of one run, or of all), oldest first."""
+def adopt(root: Path, *, server: str | None, run: str | None = None) -> Iterator[Leftover]:
+    """What processes that are gone left, oldest first: of one run or all, for one server or any."""
     for folder in find_leftovers(root, run):
         try:
             spool, tally = Spool.reopen(folder)
         except (SpoolBusyError, OSError, ValueError, KeyError, TypeError):
             continue
-        if spool.meta.get("server") not in (None, server):
+        if server is not None and spool.meta.get("server") != server:
             spool.release()
             continue
         yield Leftover(Outbox(spool, Account(tally)))

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-DEFAULT_SERVER = "http://127.0.0.1:8765"
+from trainer_hooks.spool import run_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def find_origin(
             return Origin(state.run, True, state, path, True)
         return Origin(given or new_run_id(name), True, None, path, True)
     if given is not None:
-        path = root / re.sub(r"[^\w.-]", "_", given) / "state.json"
+        path = run_folder(root, given) / "state.json"
         return Origin(given, True, read_state(path), path, False)
     return Origin(new_run_id(name), False, None, None, False)
 

@@ -1,0 +1,104 @@
+"""What ``watch`` may be told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer_hooks.facts import count_parameters
+from trainer_hooks.schedule import DEFAULT_BUDGET, DEFAULT_EVERY
+from trainer_hooks.spool import CAP_BYTES
+from trainer_hooks.wire import Asleep, RunKind, RunStart, Scalar
+
+DEFAULT_SERVER = "http://127.0.0.1:8765"
+DEVICE_READ_STEPS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Settings of a watch; each is described in ``docs/quickstart.md``."""
+
+    name: str = "run"
+    server: str | None = None
+    token: str | None = None
+    run: str | None = None
+    state_file: str | os.PathLike[str] | None = None
+    spool_dir: str | os.PathLike[str] | None = None
+    spool_bytes: int = CAP_BYTES
+    proxies: bool = True
+    probe: Any = None
+    prompts: Any = None
+    every: Mapping[str, int] = field(default_factory=dict)
+    overhead_budget: float | None = DEFAULT_BUDGET
+    kind: RunKind = "pretrain"
+    tags: Sequence[str] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    seeds: Mapping[str, int] = field(default_factory=dict)
+    dataset_hash: str | None = None
+    planned_steps: int | None = None
+    planned_tokens: int | None = None
+    sequence_length: int | None = None
+    params_active: int | None = None
+    price_per_hour: float | None = None
+    currency: str = "USD"
+    zone: str = "UTC"
+    declared_epochs: float = 1.0
+
+    @property
+    def address(self) -> str:
+        """The server: argument, environment, or this machine."""
+        return self.server or os.environ.get("WATCHKEEPER_SERVER") or DEFAULT_SERVER
+
+    @property
+    def ingest_token(self) -> str | None:
+        """The token: argument or environment."""
+        return self.token or os.environ.get("WATCHKEEPER_INGEST_TOKEN") or None
+
+    def intervals(self) -> dict[str, int]:
+        """Cadence -> steps; what is not named keeps its default."""
+        return DEFAULT_EVERY | {"step": DEVICE_READ_STEPS} | dict(self.every)
+
+    def facts(self, model: Any, optimizer: Any, at: float) -> RunStart:
+        """Facts that are known at once; the rest is found out later, off this thread."""
+        return RunStart(
+            name=self.name,
+            at=at,
+            run_kind=self.kind,
+            tags=list(self.tags),
+            config={str(key): _scalar(value) for key, value in self.config.items()},
+            world_size=int(os.environ.get("WORLD_SIZE") or 1),
+            seeds=dict(self.seeds),
+            dataset_hash=self.dataset_hash,
+            planned_steps=self.planned_steps,
+            planned_tokens=self.planned_tokens,
+            sequence_length=self.sequence_length,
+            params_active=self.params_active,
+            params_total=count_parameters(model),
+            price_per_hour=self.price_per_hour,
+            currency=self.currency,
+            zone=self.zone,
+            declared_epochs=self.declared_epochs,
+            optimizer=None if optimizer is None else type(optimizer).__name__,
+        )
+
+    def asleep(self) -> list[Asleep]:
+        """What cannot work for want of a setting, with the line that wakes it."""
+        found = []
+        if self.price_per_hour is None:
+            wake = "watch(..., price_per_hour=2.10)"
+            found.append(Asleep("cost", "the price of an hour", wake))
+        if self.planned_steps is None and self.planned_tokens is None:
+            wake = "watch(..., planned_steps=20_000)"
+            found.append(Asleep("plan and finish date", "how long the run shall be", wake))
+        if self.prompts is None or not self.every.get("answers"):
+            missing = "prompts" if self.prompts is None else "an interval"
+            wake = 'watch(..., prompts=PromptSet(...), every={"answers": 1000})'
+            found.append(Asleep("sampled answers", missing, wake))
+        return found
+
+
+def _scalar(value: Any) -> Scalar:
+    """A configuration value as it travels: what is no scalar is shown as text."""
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)[:500]

@@ -1,0 +1,142 @@
+"""Values that are still on a device: brought to the host in one packed copy, one due step late.
+
+On the CPU there is nothing to wait for: values are read at once. On an accelerator the rows of the
+steps since the last due step wait; on a due step all their values go into one tensor, whose copy
+to pinned memory is started, and read on a later due step when it has arrived by itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A row that is not complete: ``tensors`` are 0-dim, ``hashes`` int64 [B], on a device."""
+
+    step: int
+    at: float
+    attempt: str
+    cells: dict[str, Any]
+    tensors: dict[str, Any] = field(default_factory=dict)
+    hashes: list[Any] = field(default_factory=list)
+    """Row fingerprints: lists of int, and tensors."""
+
+
+@dataclass(slots=True)
+class _Copy:
+    """A packed copy on its way: the host tensor (int64), where its values go, and its arrival."""
+
+    rows: list[Waiting]
+    host: Any
+    slots: list[tuple[Waiting, str]]
+    arrived: Any
+
+
+Emit = Callable[[Waiting], None]
+
+
+class Reader:
+    """Completes rows, in order, and emits them."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self._rows: list[Waiting] = []
+        self._copies: list[_Copy] = []
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a row waits for a device."""
+        return bool(self._rows or self._copies)
+
+    def add(self, row: Waiting) -> None:
+        """Read what lies on the host; keep the row if something does not."""
+        for key in [k for k, tensor in row.tensors.items() if tensor.device.type == "cpu"]:
+            row.cells[key] = row.tensors.pop(key).item()
+        row.hashes = [h.tolist() if _on_cpu(h) else h for h in row.hashes]
+        if row.tensors or _device_hashes(row) or self.is_waiting:
+            self._rows.append(row)
+        else:
+            self._emit(row)
+
+    def turn(self) -> None:
+        """A due step: read the copies that arrived, start one for what waits since."""
+        while self._copies and self._copies[0].arrived():
+            self._finish(self._copies.pop(0))
+        if self._rows:
+            rows, self._rows = self._rows, []
+            self._copies.append(_start_copy(rows))
+
+    def drain(self) -> None:
+        """The end: read everything, waiting for the device."""
+        self.turn()
+        copies, self._copies = self._copies, []
+        for copy in copies:
+            copy.arrived(wait=True)
+            self._finish(copy)
+
+    def _finish(self, copy: _Copy) -> None:
+        torch: Any = sys.modules["torch"]
+        values = copy.host.view(torch.float64).tolist()
+        for place, (row, key) in enumerate(copy.slots):
+            row.cells[key] = values[place]
+        bits = copy.host[len(copy.slots) :].tolist()
+        for row in copy.rows:
+            for index, hashes in enumerate(row.hashes):
+                if not isinstance(hashes, list):
+                    row.hashes[index], bits = bits[: len(hashes)], bits[len(hashes) :]
+            row.tensors = {}
+            self._emit(row)
+
+
+def _on_cpu(hashes: Any) -> bool:
+    return not isinstance(hashes, list) and hashes.device.type == "cpu"
+
+
+def _device_hashes(row: Waiting) -> list[Any]:
+    return [h for h in row.hashes if not isinstance(h, list)]
+
+
+def _start_copy(rows: list[Waiting]) -> _Copy:
+    """All values of the rows as one int64 tensor on its way here: float64 bits, then hashes."""
+    torch: Any = sys.modules["torch"]
+    with torch.no_grad():
+        slots, parts = _stack_by_dtype(torch, rows)
+        parts += [hashes for row in rows for hashes in _device_hashes(row)]
+        if not parts:
+            return _Copy(rows, torch.empty(0, dtype=torch.int64), slots, _at_once)
+        device = parts[0].device
+        packed = torch.cat([part.to(device) for part in parts])
+        if device.type != "cuda":
+            return _Copy(rows, packed.cpu(), slots, _at_once)
+        host = torch.empty(packed.shape, dtype=torch.int64, pin_memory=True)
+        host.copy_(packed, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(device))
+
+        def arrived(wait: bool = False) -> bool:
+            if wait:
+                event.synchronize()
+            return bool(event.query())
+
+        return _Copy(rows, host, slots, arrived)
+
+
+def _stack_by_dtype(torch: Any, rows: list[Waiting]) -> tuple[list[tuple[Waiting, str]], list[Any]]:
+    """Few kernels for many scalars: one stack and one conversion for each type and device."""
+    kinds: dict[tuple[Any, Any], list[tuple[Waiting, str]]] = {}
+    for row in rows:
+        for key, tensor in row.tensors.items():
+            kinds.setdefault((tensor.device, tensor.dtype), []).append((row, key))
+    parts = [
+        torch.stack([row.tensors[key] for row, key in slots]).double().view(torch.int64)
+        for slots in kinds.values()
+    ]
+    return [slot for slots in kinds.values() for slot in slots], parts
+
+
+def _at_once(wait: bool = False) -> bool:
+    return True

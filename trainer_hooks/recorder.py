@@ -1,0 +1,165 @@
+"""One row a step: what the loop gives, what the signals measure, what the clock says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from trainer_hooks.data import RepeatMeter, Stall, WaitMeter, find_tokens, hash_rows
+from trainer_hooks.frames import Row
+from trainer_hooks.instruments import Instruments
+from trainer_hooks.link import Link
+from trainer_hooks.pending import Reader, Waiting
+from trainer_hooks.schedule import Schedule
+from trainer_hooks.stepping import (
+    MicroBatches,
+    StepClock,
+    is_non_finite,
+    split_scalars,
+)
+from trainer_hooks.wire import Event
+
+OWN_COST_STEPS = 50
+AUTO = "auto"
+
+
+class Recorder:
+    """Assembles rows and hands complete ones to the link.
+
+    Attributes:
+        done: completed optimizer steps.
+        tokens_seen: tokens trained on, over all attempts.
+    """
+
+    def __init__(
+        self, link: Link, schedule: Schedule, instruments: Instruments, declared_epochs: float
+    ) -> None:
+        self.done = link.start_step
+        self.tokens_seen = link.start_tokens
+        self.waits = WaitMeter()
+        self.clock = StepClock()
+        self.micro = MicroBatches()
+        self._link = link
+        self._schedule = schedule
+        self._instruments = instruments
+        self._repeats = RepeatMeter(declared_epochs)
+        self._reader = Reader(self._complete)
+        self._hashes: list[Any] = []
+        self._logged: dict[str, Any] = {}
+
+    def step(
+        self, number: int, loss: Any, tokens: int | None, grad_norm: Any, *, hook_s: float
+    ) -> None:
+        """Optimizer step ``number`` is done; the hooks took ``hook_s`` since the one before."""
+        row = Waiting(number, time.time(), self._link.attempt, {})
+        self.done = number
+        skipped = self._instruments.was_skipped
+        measured = self._instruments.measure(number, grad_norm)
+        split_scalars(measured, row.cells, row.tensors)
+        tokens = self._add_given(row, loss, tokens, grad_norm)
+        self._add_times(row, tokens, hook_s)
+        self._add_own(row, bool(measured), skipped)
+        row.hashes, self._hashes = self._hashes, []
+        self._reader.add(row)
+        if self._reader.is_waiting and self._schedule.due("step", number):
+            self._reader.turn()
+            self._schedule.sampled("step", number, 0.0)
+        self._link.reached(number, self.tokens_seen)
+
+    def served(self, batch: Any, fingerprint: Any) -> None:
+        """The loader gave a batch: hash its rows where they lie."""
+        if fingerprint is None:
+            return
+        rows = find_tokens(batch) if fingerprint == AUTO else fingerprint(batch)
+        if rows is not None and len(rows):
+            self._hashes.append(hash_rows(rows))
+
+    def log(self, values: Mapping[str, Any]) -> None:
+        """Values that go with the next step."""
+        self._logged.update(values)
+
+    def put_late(self, step: int, values: Mapping[str, Any]) -> None:
+        """Values of another step than the coming one; they complete nothing."""
+        cells: dict[str, Any] = {}
+        tensors: dict[str, Any] = {}
+        split_scalars(dict(values), cells, tensors)
+        cells |= {key: tensor.item() for key, tensor in tensors.items()}
+        row = Row(self._link.attempt, step, time.time(), cells, through=False)
+        self._link.put(row, urgent=is_non_finite(cells))
+
+    def resume(self, step: int, tokens_seen: int) -> None:
+        """Go on from here: what was begun of a step is no longer part of one."""
+        self._reader.drain()
+        self.done, self.tokens_seen = step, tokens_seen
+        self.clock, self.micro = StepClock(), MicroBatches()
+        self._hashes, self._logged = [], {}
+
+    def drain(self) -> None:
+        """The end: everything that waits for a device, and what was logged after the last step."""
+        self._reader.drain()
+        if self._logged:
+            logged, self._logged = self._logged, {}
+            self.put_late(self.done, logged)
+
+    def _add_given(self, row: Waiting, loss: Any, tokens: int | None, grad_norm: Any) -> int | None:
+        """What the loop says; returns the step's tokens, given or counted by micro-batches."""
+        mean, counted = self.micro.take()
+        loss = mean if loss is None else loss
+        tokens = counted if tokens is None else tokens
+        given = {"loss/train": loss, "grad_norm/total": grad_norm}
+        given |= self._logged
+        self._logged = {}
+        given = {key: value for key, value in given.items() if value is not None}
+        for key in given:  # what the loop says wins over what a signal measured
+            row.cells.pop(key, None)
+            row.tensors.pop(key, None)
+        split_scalars(given, row.cells, row.tensors)
+        if tokens is not None:
+            self.tokens_seen += int(tokens)
+            row.cells["tokens_seen"] = self.tokens_seen
+        return tokens
+
+    def _add_times(self, row: Waiting, tokens: int | None, hook_s: float) -> None:
+        step_s = self.clock.end_step(time.perf_counter())
+        fetched = self.waits.fetched
+        wait_s, share, stall = self.waits.end_step(step_s)
+        if fetched:
+            row.cells["data_wait_s"] = wait_s
+        if step_s is None:
+            return
+        self._schedule.stepped(step_s, hook_s)
+        row.cells["step_s"] = step_s
+        if fetched and share is not None:
+            row.cells["data_wait_share"] = share
+        if tokens is not None and step_s > 0:
+            row.cells["tokens_per_s"] = tokens / step_s
+        if stall is not None:
+            self._tell_stall(row, stall)
+
+    def _tell_stall(self, row: Waiting, stall: Stall) -> None:
+        text = f"the loop waited {stall.wait_s:.2f} s for data (usually {stall.usual_s:.3f} s)"
+        data: dict[str, Any] = {"wait_s": stall.wait_s, "usual_s": stall.usual_s}
+        self._link.note(Event("data_stall", row.step, row.at, text, data))
+
+    def _add_own(self, row: Waiting, sampled: bool, skipped: bool) -> None:
+        """What the hooks cost and how often they look, when they looked or now and then."""
+        if skipped:
+            row.cells["update_skipped"] = 1.0
+        if not sampled and row.step % OWN_COST_STEPS:
+            return
+        share = self._schedule.hook_share
+        if share is not None:
+            row.cells["hook_share"] = share
+        for cadence in self._instruments.cadences:
+            row.cells[f"interval/{cadence}"] = float(self._schedule.interval(cadence))
+
+    def _complete(self, row: Waiting) -> None:
+        """All values of a row are on the host."""
+        hashes = [value for part in row.hashes for value in part]
+        share = self._repeats.share(hashes)
+        if share is not None:
+            row.cells["repeat_share"] = share
+        self._link.put(
+            Row(row.attempt, row.step, row.at, row.cells), urgent=is_non_finite(row.cells)
+        )

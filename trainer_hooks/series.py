@@ -1,0 +1,45 @@
+"""The series that the watch fills by itself, beside the signals of the model."""
+
+from __future__ import annotations
+
+from trainer_hooks.wire import SeriesSpec
+
+_S = SeriesSpec
+
+SPECS: tuple[SeriesSpec, ...] = (
+    _S("loss/train", "loss", "train", unit="nat/token", family="loss", better="lower",
+       help="training loss of the optimizer step, before its update"),
+    _S("loss/heldout", "loss", "heldout", unit="nat/token", family="loss", better="lower",
+       help="loss on your validation data"),
+    _S("grad_norm/total", "grad_norm", "total", family="gradient",
+       help="L2 norm of all gradients, as given to step()"),
+    _S("tokens_seen", "tokens_seen", unit="token", family="data",
+       help="tokens trained on, over all attempts"),
+    _S("step_s", "step_s", unit="s", family="speed", better="lower",
+       help="time of one optimizer step, declared phases apart"),
+    _S("tokens_per_s", "tokens_per_s", unit="token/s", family="speed", better="higher",
+       help="tokens of the step over its time"),
+    _S("data_wait_s", "data_wait_s", unit="s", family="data", better="lower",
+       help="time in next(loader), summed over the step's micro-batches"),
+    _S("data_wait_share", "data_wait_share", family="data", better="lower",
+       help="share of the last 100 steps' time spent waiting for data"),
+    _S("repeat_share", "repeat_share", family="data", better="lower",
+       help="share of the step's rows that were served before, beyond the declared epochs"),
+    _S("update_skipped", "update_skipped", family="other",
+       help="1 where the optimizer made no step, as mixed precision does on overflow"),
+    _S("hook_share", "hook_share", family="speed", better="lower",
+       help="the hooks' own share of the last 100 steps' time on the host"),
+)  # fmt: skip
+"""Their keys are the canonical ones."""
+
+
+def interval_spec(cadence: str) -> SeriesSpec:
+    """How often a cadence is really sampled, after the overhead budget."""
+    return SeriesSpec(
+        f"interval/{cadence}",
+        "interval",
+        cadence,
+        unit="step",
+        family="other",
+        help="steps between two samples, as the overhead budget allows",
+    )

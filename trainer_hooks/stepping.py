@@ -1,0 +1,80 @@
+"""What one step's call gives: scalars told apart by where they lie, micro-batches, timing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def split_scalars(given: dict[str, Any], cells: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """Numbers go into ``cells``; tensors of one element, detached and 0-dim, into ``tensors``.
+
+    Raises:
+        ValueError: a tensor has more than one element.
+    """
+    for key, value in given.items():
+        if type(value) is float or not hasattr(value, "detach"):
+            cells[key] = value
+        else:
+            tensors[key] = keep_scalar(value)
+
+
+def keep_scalar(tensor: Any) -> Any:
+    """A 0-dim tensor that stays what it is: copied if the loop might still write into it.
+
+    Raises:
+        ValueError: it has more than one element.
+    """
+    if tensor.numel() != 1:
+        raise ValueError(f"one number is wanted, not a tensor of shape {tuple(tensor.shape)}")
+    kept = tensor.detach().reshape(())
+    if tensor.device.type != "cpu" and tensor.grad_fn is None:
+        return kept.clone()
+    return kept
+
+
+def is_non_finite(cells: dict[str, Any]) -> bool:
+    """Whether a float among the values is NaN or infinite."""
+    return any(type(value) is float and not math.isfinite(value) for value in cells.values())
+
+
+@dataclass(slots=True)
+class MicroBatches:
+    """Losses of the micro-batches of one optimizer step, weighted by tokens where all have them."""
+
+    losses: list[Any] = field(default_factory=list)
+    tokens: list[int | None] = field(default_factory=list)
+
+    def add(self, loss: Any, tokens: int | None) -> None:
+        """One more micro-batch."""
+        self.losses.append(keep_scalar(loss) if hasattr(loss, "detach") else float(loss))
+        self.tokens.append(tokens)
+
+    def take(self) -> tuple[Any, int | None]:
+        """Mean loss (nats per token) and tokens of the step; (None, None) if there were none."""
+        losses, tokens = self.losses, self.tokens
+        self.losses, self.tokens = [], []
+        if not losses:
+            return None, None
+        known = [n for n in tokens if n is not None]
+        if len(known) < len(losses):
+            return sum(losses) / len(losses), None
+        total = sum(known)
+        if total <= 0:
+            return None, total
+        return sum(loss * n for loss, n in zip(losses, known, strict=True)) / total, total
+
+
+@dataclass(slots=True)
+class StepClock:
+    """Step times on the monotonic clock, without the declared phases in between."""
+
+    ended_at_s: float | None = None
+    phase_s: float = 0.0
+
+    def end_step(self, now_s: float) -> float | None:
+        """How long this step took (s); None for the first one, whose beginning nobody saw."""
+        before, self.ended_at_s = self.ended_at_s, now_s
+        phase_s, self.phase_s = self.phase_s, 0.0
+        return None if before is None else max(now_s - before - phase_s, 0.0)
