@@ -5,7 +5,7 @@
 
 import { glyph, h, s, say } from './dom.js';
 import { num, percent, short } from './format.js';
-import { last, nearest } from './tracks.js';
+import { ema, last, nearest } from './tracks.js';
 
 /** @typedef {import('./types').Track} Track */
 /**
@@ -16,23 +16,23 @@ import { last, nearest } from './tracks.js';
  * @property {string} chart where it leads to
  * @property {(value: number) => string} format
  * @property {[number, number]} [healthy] a span fixed by definition
- * @property {number} [floor] share of the reference below which it is out
  * @property {string} [says] the reference in words
+ * @property {boolean} [noisy] shown as its running mean
  */
 
 const points = (/** @type {number} */ value) => `${value > 0 ? '+' : ''}${num(value * 100, 1)} pt`;
 
 /** @type {Vital[]} */
 export const VITALS = [
-  { name: 'Train loss', keys: ['loss/train'], chart: 'c-loss', format: (one) => num(one) },
+  { name: 'Train loss', keys: ['loss/train'], noisy: true, chart: 'c-loss', format: (one) => num(one) },
   { name: 'Held-out loss', keys: ['loss/heldout', 'loss/probe'], chart: 'c-loss', format: (one) => num(one) },
   { name: 'Top-1', keys: ['top1/probe'], chart: 'c-top', format: (one) => percent(one) },
   { name: 'Surer than right', keys: ['confidence/probe'], minus: 'top1/probe', chart: 'c-conf', format: points, healthy: [-0.03, 0.03], says: '0 \u00b1 3 when calibrated' },
   { name: 'Rotation per step', keys: ['effective_lr/mlp_in', 'effective_lr/mlp_out', 'effective_lr/attn_qkv', 'effective_lr/total', 'effective_lr/other'], chart: 'c-rot', format: (one) => `${num(one * 1000, 1)} mrad` },
   { name: 'Weight norm', keys: ['weight_norm/total'], chart: 'c-norm', format: (one) => num(one) },
   { name: 'Logit scale', keys: ['logit_scale/probe'], chart: 'families', format: (one) => num(one) },
-  { name: 'Data wait', keys: ['data_wait_share'], chart: 'c-wait', format: (one) => percent(one), healthy: [0, 0.05], says: 'limit 5 %' },
-  { name: 'Tokens/s', keys: ['tokens_per_s'], chart: 'families', format: short },
+  { name: 'Data wait', keys: ['data_wait_share'], noisy: true, chart: 'c-wait', format: (one) => percent(one), healthy: [0, 0.05], says: 'limit 5 %' },
+  { name: 'Tokens/s', keys: ['tokens_per_s'], noisy: true, chart: 'families', format: short },
 ];
 
 /** What a vital sign shows. @typedef {{value: number, ref: number | null, refStep: number, low: number, high: number, good: [number, number] | null}} Reading */
@@ -44,7 +44,8 @@ export const VITALS = [
  * @returns {Reading | null}
  */
 export function read(vital, track, minus, onset) {
-  const line = minus ? subtract(track, minus) : track;
+  const plain = minus ? subtract(track, minus) : track;
+  const line = vital.noisy ? { ...plain, values: ema(plain.values, 0.85) } : plain;
   const end = last(line);
   if (!end) return null;
   const ref = last(line, onset ?? end.step / 2);

@@ -5,7 +5,7 @@ import { $, button, choice, foreign, h, say } from '../dom.js';
 import { alertPage, at, get, iAm, now, post, runPage, runPath, whoAmI } from '../api.js';
 import { Board } from '../board.js';
 import { Chart, figure } from '../chart.js';
-import { ago, clock, count, duration, money, num } from '../format.js';
+import { ago, clock, count, duration, groupName, money, num, percent } from '../format.js';
 import { Live } from '../live.js';
 import { alertKind, bandKind, countAlerts, problemPanel, setLamp, start, title, toast } from '../shell.js';
 import { Store } from '../store.js';
@@ -68,7 +68,7 @@ function stateText(one) {
 function numbers(one) {
   const rows = one.evidence.numbers ?? [];
   if (!rows.length || one.evidence.summary) return [];
-  return rows.map(([name, value, unit, ref]) => h('p', {}, foreign(name), ': ', h('b', {}, `${num(value)} ${unit}`), ref ? ' (' : null, ref ? foreign(ref) : null, ref ? ')' : null));
+  return rows.map(([name, value, unit, ref]) => h('p', {}, foreign(name), ': ', h('b', {}, said(value, unit)), ref ? ' (' : null, ref ? foreign(ref) : null, ref ? ')' : null));
 }
 
 /** @param {AlertDetail} one */
@@ -111,12 +111,11 @@ function paintBook(one) {
   const causes = evidence.causes ?? [];
   $('#causes-panel').hidden = !causes.length;
   $('#causes').replaceChildren(...causes.map((cause, i) => h('li', {}, h('span', { class: 'rank' }, String(i + 1)), h('div', {}, h('b', {}, foreign(cause.text)), cause.why ? h('p', { class: 'small quiet' }, foreign(cause.why)) : null), h('span', { class: 'fit' }, `${cause.signs_seen} of ${cause.signs_of} signs`))));
-  const unit = evidence.unit ? ` ${evidence.unit}` : '';
   /** @type {[string, string][]} */
   const rule = [['Rule', `${evidence.rule ?? one.detector}, version ${evidence.version ?? '?'}`]];
-  if (evidence.value !== null && evidence.value !== undefined) rule.push(['Value against threshold', `${said(evidence.value)}${unit} against ${said(evidence.threshold)}${unit}`]);
+  if (evidence.value !== null && evidence.value !== undefined) rule.push(['Value against threshold', `${said(evidence.value, evidence.unit)} against ${said(evidence.threshold, evidence.unit)}`]);
   if (evidence.n) rule.push(['Judged on', `${count(evidence.n)} points`]);
-  for (const [name, value, u, ref] of evidence.numbers ?? []) rule.push([name, `${num(value)} ${u}${ref ? ` (${ref})` : ''}`]);
+  for (const [name, value, u, ref] of evidence.numbers ?? []) rule.push([name, `${said(value, u)}${ref ? ` (${ref})` : ''}`]);
   rule.push(['Series', (evidence.series ?? []).join(', ') || '-'], ['Told at', `step ${count(one.opened_step)}, ${when(one.opened_at)}`]);
   $('#book').replaceChildren(
     h('h2', {}, 'The rule, in numbers'),
@@ -126,9 +125,11 @@ function paintBook(one) {
   );
 }
 
-/** @param {import('../types').Cell | undefined} cell */
-function said(cell) {
-  return typeof cell === 'string' ? cell : num(cell ?? NaN);
+/** @param {import('../types').Cell | undefined} cell @param {string} [unit] */
+function said(cell, unit = '') {
+  if (unit === 'share' && typeof cell === 'number') return percent(cell);
+  const text = typeof cell === 'string' ? cell : num(cell ?? NaN);
+  return unit ? `${text} ${unit}` : text;
 }
 
 /** @param {string} act @param {object} more @param {string} done */
@@ -191,7 +192,7 @@ function paintCharts(one, all) {
   $('#companions').replaceChildren(...rest.map((key) => {
     const info = all.find((one_) => one_.key === key);
     const share = info?.unit === 'share';
-    return figure({ title: key, unit: share ? '%' : info?.unit ?? '', height: 150, lines: [{ key, name: info?.group || info?.name || key, colour: 's4', scale: share ? 100 : 1 }] }, made).node;
+    return figure({ title: `${(info?.name ?? key).replaceAll('_', ' ')}${info?.group && info.group !== 'probe' ? `, ${groupName(info.group)}` : ''}`, unit: share ? '%' : info?.unit ?? '', height: 150, lines: [{ key, name: 'now', colour: 's4', scale: share ? 100 : 1 }] }, made).node;
   }));
   const wake = store.changed;
   store.changed = (keys) => {

@@ -49,14 +49,15 @@ function item(alert) {
 }
 
 function paint() {
-  const all = [...alerts.values()].sort((a, b) => b.opened_at - a.opened_at);
+  const rank = { act: 0, look: 1, info: 2, done: 3 };
+  const all = [...alerts.values()].sort((a, b) => rank[alertKind(a)] - rank[alertKind(b)] || b.opened_at - a.opened_at);
   const open = all.filter((alert) => alert.state !== 'resolved');
   const waiting = open.filter((alert) => alert.state === 'firing').length;
   say($('#count'), `${open.length} open, ${waiting} waiting for a person`);
   title(waiting ? `${plural(waiting, 'alert')} waiting` : 'Alerts');
   const shown = show === 'open' ? open : all;
   const none = show === 'open' ? 'No alert is open. What was told before is under All.' : 'Nothing has ever been told.';
-  $('#list').replaceChildren(...(shown.length ? shown.map(item) : [h('li', {}, h('p', { class: 'quiet' }, none))]));
+  $('#alerts').replaceChildren(...(shown.length ? shown.map(item) : [h('li', {}, h('p', { class: 'quiet' }, none))]));
 }
 
 async function load() {
@@ -67,7 +68,7 @@ async function load() {
     for (const alert of answer.alerts) alerts.set(alert.id, alert);
     paint();
   } catch (problem) {
-    $('#list').replaceChildren(h('li', {}, problemPanel(problem, load)));
+    $('#alerts').replaceChildren(h('li', {}, problemPanel(problem, load)));
   }
   await countAlerts().catch(() => {});
 }
