@@ -190,6 +190,10 @@ class Log(Protocol):
 
 class SeriesTable(Protocol):
     def all(self, run: str) -> list[Series]: ...
+    def named(self, run: str, keys: Sequence[str]) -> list[Series]:
+        """Those of the keys that the run has."""
+        ...
+
     def ensure(self, run: str, specs: Iterable[SeriesSpec]) -> dict[str, Series]:
         """Series by key, created or completed. Raises ``TooManySeries`` above the limit."""
         ...
@@ -217,6 +221,16 @@ class Blocks(Protocol):
 
     def tail_tiers(self, run: str) -> list[Block]:
         """Small blocks that are due for merging, bodies included."""
+        ...
+
+    def bucket_rows(
+        self, run: str, series: int, attempt: str, *, first_step: int, last_step: int
+    ) -> list[tuple[Any, ...]]:
+        """Bare (first_step, first_time, count, non_finite, low, high, mean) of many buckets."""
+        ...
+
+    def clear_buckets(self, run: str, ranges: Sequence[tuple[int, str, int, int]]) -> None:
+        """Delete buckets by (series, attempt, first step from, first step to)."""
         ...
 
     def replace(self, run: str, old: Sequence[int], new: Sequence[Block]) -> None: ...

@@ -19,7 +19,13 @@ _PLAIN = [column for column in _BLOCK if column.name != "body"]
 _BUCKET_NAMES = (
     "series first_step first_time last_step count non_finite low high mean last last_kind".split()
 )
+_BARE_NAMES = "first_step first_time count non_finite low high mean".split()
 _CHUNK = 500
+_CLEAR_BUCKETS = sa.delete(tables.bucket).where(
+    _BUCKET.series == sa.bindparam("s"),
+    _BUCKET.attempt == sa.bindparam("a"),
+    _BUCKET.first_step.between(sa.bindparam("low"), sa.bindparam("high")),
+)
 
 
 class SqlBlocks:
@@ -81,7 +87,7 @@ class SqlBlocks:
 
     def last_steps(self, run: str, series: Sequence[int]) -> dict[tuple[int, str], int]:
         """The highest sealed step of each series and attempt that has one."""
-        number, attempts = self._places(run)
+        number, _ = self._places(run)
         newest = (
             sa.select(sa.func.max(_BLOCK.last_step))
             .where(
@@ -91,9 +97,9 @@ class SqlBlocks:
             )
             .scalar_subquery()
         )
-        query = sa.select(tables.series.c.number, _ATTEMPT.id, newest).where(
-            tables.series.c.run == run, _ATTEMPT.run == run, _ATTEMPT.id.in_(list(attempts))
-        )
+        both = tables.series.join(tables.attempt, tables.series.c.run == _ATTEMPT.run)
+        query = sa.select(tables.series.c.number, _ATTEMPT.id, newest).select_from(both)
+        query = query.where(tables.series.c.run == run)
         wanted = set(series)
         return {
             (int(row[0]), row[1]): int(row[2])
@@ -135,6 +141,29 @@ class SqlBlocks:
             for row in self._connection.execute(ordered)
         ]
 
+    def bucket_rows(
+        self, run: str, series: int, attempt: str, *, first_step: int, last_step: int
+    ) -> list[tuple[Any, ...]]:
+        number, attempts = self._places(run)
+        query = sa.select(*(_BUCKET[name] for name in _BARE_NAMES)).where(
+            _BUCKET.run == number,
+            _BUCKET.series == series,
+            _BUCKET.attempt == attempts[attempt],
+            _BUCKET.first_step.between(first_step, last_step),
+        )
+        # The driver's own tuples: a Row object for each would cost more than the query.
+        cursor = self._connection.execute(query.order_by(_BUCKET.first_step)).cursor
+        return [] if cursor is None else list(cursor.fetchall())
+
+    def clear_buckets(self, run: str, ranges: Sequence[tuple[int, str, int, int]]) -> None:
+        number, attempts = self._places(run)
+        rows = [
+            {"s": series, "a": attempts[attempt], "low": low, "high": high}
+            for series, attempt, low, high in ranges
+        ]
+        if rows:
+            self._connection.execute(_CLEAR_BUCKETS.where(_BUCKET.run == number), rows)
+
     def replace(self, run: str, old: Sequence[int], new: Sequence[Block]) -> None:
         for at in range(0, len(old), _CHUNK):
             chunk = list(old[at : at + _CHUNK])
@@ -150,16 +179,8 @@ class SqlBlocks:
         last_step: int,
         buckets: Sequence[Bucket],
     ) -> None:
-        number, attempts = self._places(run)
-        self._connection.execute(
-            sa.delete(tables.bucket).where(
-                _BUCKET.run == number,
-                _BUCKET.series == series,
-                _BUCKET.attempt == attempts[attempt],
-                _BUCKET.first_step.between(first_step, last_step),
-            )
-        )
-        self._add_buckets(number, attempts, buckets)
+        self.clear_buckets(run, [(series, attempt, first_step, last_step)])
+        self.add(run, [], buckets)
 
     def _blocks(self, query: sa.Select[Any], attempts: dict[str, int]) -> list[Block]:
         names = {place: name for name, place in attempts.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -27,6 +27,10 @@ class SqlSeries:
 
     def all(self, run: str) -> list[Series]:
         query = sa.select(tables.series).where(_SERIES.run == run).order_by(_SERIES.number)
+        return [_to_series(row) for row in self._connection.execute(query)]
+
+    def named(self, run: str, keys: Sequence[str]) -> list[Series]:
+        query = sa.select(tables.series).where(_SERIES.run == run, _SERIES.key.in_(list(keys)))
         return [_to_series(row) for row in self._connection.execute(query)]
 
     def ensure(self, run: str, specs: Iterable[SeriesSpec]) -> dict[str, Series]:
