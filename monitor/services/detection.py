@@ -118,7 +118,9 @@ class Detection:
             self._rest(held)
             return False
         effects = [effect for entry in entries for effect in held.engine.feed(entry)]
-        return self._commit(held, entries, effects) and len(entries) >= self._limit
+        self._commit(held, entries, effects)
+        # A change of an alert is itself a log entry, to be passed over in the next round.
+        return len(entries) >= self._limit or any(effect.change for effect in effects)
 
     def close(self) -> None:
         """Store the memory of all runs held, so that the next process has little to replay."""
@@ -168,9 +170,7 @@ class Detection:
 
     # -- committing ----------------------------------------------------------------------------
 
-    def _commit(
-        self, held: _Held, entries: Sequence[LogEntry], effects: Sequence[Effect]
-    ) -> bool:  # fmt: skip
+    def _commit(self, held: _Held, entries: Sequence[LogEntry], effects: Sequence[Effect]) -> None:
         pos, now = entries[-1].pos, self._clock()
         due = self._snapshot_due(held) or held.engine.ended
         state = held.engine.snapshot() if due else None
@@ -185,8 +185,8 @@ class Detection:
         try:
             held.cursor, messages = self._database.write(work)
         except Fenced:
-            self._held.pop(run, None)
-            return True  # another process has it; if not, the next round takes it again
+            self._held.pop(run, None)  # another process has it
+            return
         except BaseException:
             self._held.pop(run, None)  # memory is ahead of the store: restore it next time
             raise
@@ -194,7 +194,6 @@ class Detection:
             held.saved_at, held.saved_pos = now, pos
         if messages:
             self._told()
-        return True
 
     def _snapshot_due(self, held: _Held) -> bool:
         waited = self._clock() - held.saved_at >= self._snapshot_every_s
