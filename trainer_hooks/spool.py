@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import math
 import os
 import shutil
 import threading
@@ -334,13 +335,17 @@ class Spool:
             candidates = list(self._segments)[1 if self._attempted else 0 : -1]
             if not candidates:
                 break
-            victim = min(candidates, key=lambda s: (s.level, s.index))
+            victim = min(candidates, key=lambda s: (self._worth(s), s.index))
             try:
                 lost += self._thin(victim)
             except (OSError, ValueError, KeyError) as error:
                 self.problem = str(error)
                 break
         return lost
+
+    def _worth(self, segment: Segment) -> float:
+        """Old segments give way first: twice the age is worth one more thinning."""
+        return segment.level - math.log2(max(1, self._segments[-1].index - segment.index))
 
     def _thin(self, victim: Segment) -> int:
         place = self._segments.index(victim)
