@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import urlsplit
 
 from fastapi import Depends, FastAPI
+from fastapi.telemetry import TelemetryConfig
 from starlette.concurrency import run_in_threadpool
 
 from monitor import resources
@@ -44,12 +45,11 @@ from monitor.settings import Settings
 from monitor.storage import migrate
 from monitor.storage.base import Channel, Database, UnitOfWork
 from monitor.storage.engine import open_database
-from trainer_hooks.wire import MAX_BODY_BYTES
 
 _log = logging.getLogger("monitor.app")
 
 WEBHOOK_CHANNEL = "webhook"
-NO_TELEMETRY = {
+NO_TELEMETRY: TelemetryConfig = {
     "auto_configure": False,
     "tracing": False,
     "metrics": False,
@@ -73,7 +73,6 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        max_body_size=MAX_BODY_BYTES,
         telemetry=NO_TELEMETRY,
     )
     app.state.keys = Keys(_secret(settings.ingest_token), _secret(settings.read_token))

@@ -14,7 +14,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from monitor.api.problems import of_known, unexpected
-from monitor.errors import BadRequest, Forbidden, UnsupportedCoding, WatchkeeperError
+from monitor.errors import (
+    BadRequest,
+    Forbidden,
+    TooLarge,
+    UnsupportedCoding,
+    WatchkeeperError,
+)
+from trainer_hooks.wire import MAX_BODY_BYTES
 
 _log = logging.getLogger("monitor.api")
 _access = logging.getLogger("monitor.access")
@@ -39,11 +46,19 @@ LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 class Guard:
     """Middleware. ``names`` are host names allowed beside this machine's own.
 
-    ``prefix`` is the path a proxy puts before ours and may or may not strip ("" for none).
+    ``prefix`` is the path a proxy puts before ours and may or may not strip ("" for none); no body
+    may have more than ``most_bytes``.
     """
 
-    def __init__(self, app: ASGIApp, names: Iterable[str] = (), prefix: str = "") -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        names: Iterable[str] = (),
+        prefix: str = "",
+        most_bytes: int = MAX_BODY_BYTES,
+    ) -> None:
         self.app = app
+        self.most_bytes = most_bytes
         self.names = LOCAL_NAMES | {_bare_name(name) for name in names}
         self.prefix = prefix.rstrip("/")
 
@@ -53,9 +68,10 @@ class Guard:
             return
         self._note_prefix(scope)
         door = _Door(send)
+        scale = _Scale(receive, self.most_bytes)
         try:
             self._admit(scope)
-            await self.app(scope, receive, door.send)
+            await self.app(scope, scale.receive, door.send)
         except WatchkeeperError as error:
             if door.started:
                 raise
@@ -81,10 +97,33 @@ class Guard:
                 f"This server is not reached by the name {host!r}.",
                 hint="Add the name to WATCHKEEPER_ALLOWED_HOSTS if it is yours.",
             )
-        _refuse_token_in_query(scope)
+        _refuse_odd_address(scope)
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length[:20]) > self.most_bytes:
+            raise _too_large(self.most_bytes)
         if scope["method"] not in SAFE_METHODS:
             _refuse_other_origins(headers, host)
             _refuse_forms(headers)
+
+
+class _Scale:
+    """Wraps ``receive``: a body that says no length is weighed as it comes."""
+
+    def __init__(self, receive: Receive, most_bytes: int) -> None:
+        self._receive = receive
+        self._most = most_bytes
+        self._taken = 0
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._taken += len(message.get("body", b""))
+        if self._taken > self._most:
+            raise _too_large(self._most)
+        return message
+
+
+def _too_large(most_bytes: int) -> TooLarge:
+    return TooLarge(f"A body may have at most {most_bytes:,} bytes.")
 
 
 class _Door:
@@ -125,8 +164,10 @@ def _bare_name(host: str) -> str:
         return name.rstrip(".")
 
 
-def _refuse_token_in_query(scope: Scope) -> None:
+def _refuse_odd_address(scope: Scope) -> None:
     query = scope.get("query_string", b"").decode("latin-1")
+    if "\0" in scope["path"] or "%00" in query or "\0" in query:
+        raise BadRequest("An address holds no NUL character.")
     names = {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}
     if names & SECRET_PARAMETERS:
         raise BadRequest(

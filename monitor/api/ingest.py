@@ -18,7 +18,7 @@ router = APIRouter(tags=["ingest"], dependencies=[Ingesting])
 
 
 async def raw_body(request: Request) -> bytes:
-    """The body as it came, compressed or not; the app's limit on its size holds.
+    """The body as it came, compressed or not; no longer than the door lets through.
 
     Raises:
         MalformedBody: the connection broke before its end.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from monitor.services.views import (
     AlertView,
@@ -15,6 +15,7 @@ from monitor.services.views import (
     SamplingView,
     SeriesView,
 )
+from trainer_hooks.wire import Cell
 
 
 class Problem(BaseModel):
@@ -29,13 +30,18 @@ class Problem(BaseModel):
     errors: list[dict[str, Any]] | None = None
 
 
+def _shown_nul(text: str) -> str:
+    """NUL is no text to PostgreSQL; it is shown by its picture, as everywhere."""
+    return text.replace("\0", "\u2400")
+
+
 class Act(BaseModel):
     """A person's act on an alert."""
 
     model_config = ConfigDict(extra="forbid")
 
-    by: Annotated[str, Field(max_length=200)] = ""
-    note: Annotated[str, Field(max_length=4000)] = ""
+    by: Annotated[str, Field(max_length=200), AfterValidator(_shown_nul)] = ""
+    note: Annotated[str, Field(max_length=4000), AfterValidator(_shown_nul)] = ""
 
 
 class Resolve(Act):
@@ -85,6 +91,35 @@ class SamplingList:
     """Samplings, oldest first."""
 
     samplings: list[SamplingView]
+
+
+@dataclass(frozen=True, slots=True)
+class PointsOfAttempt:
+    """One series of one attempt; ``ghost``: what a later attempt has taken over.
+
+    ``low`` and ``high`` are given where ``values`` are means of several points each.
+    """
+
+    key: str
+    attempt: str
+    ghost: bool
+    resolution: Literal["raw", "bucket", "block"]
+    steps: list[int]
+    times: list[Cell]
+    values: list[Cell]
+    low: list[Cell] | None
+    high: list[Cell] | None
+    non_finite: list[int]
+    total_points: int
+
+
+@dataclass(frozen=True, slots=True)
+class PointsAnswer:
+    """Points as of ``cursor``, from where the live stream goes on."""
+
+    run: str
+    cursor: str
+    series: list[PointsOfAttempt]
 
 
 def _problem(what: str) -> dict[str, Any]:

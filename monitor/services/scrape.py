@@ -153,7 +153,7 @@ class Scrape:
         yield from (failures, last, rounds, streams)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Once:
     """A collector that was asked already."""
 

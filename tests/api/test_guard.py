@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request
 from starlette.responses import JSONResponse
 
 from monitor.api.auth import COOKIE, SESSION_S, Keys, require_ingest, require_read, router
@@ -110,6 +111,11 @@ def test_only_json_bodies_are_taken(kind: str, status: int) -> None:
     assert answer.status_code == status
 
 
+def test_a_nul_in_an_address_is_refused() -> None:
+    for path in ("/read?q=a%00b", "/read%00"):
+        assert call(small_app(), "GET", path).status_code == 400
+
+
 def test_a_token_in_an_address_is_refused_and_not_repeated() -> None:
     for name in ("token", "access_token", "TOKEN"):
         answer = call(small_app(), "GET", f"/read?{name}=hunter2")
@@ -195,6 +201,22 @@ def test_every_error_is_a_problem_document(method: str, path: str, status: int) 
     assert body["status"] == status
     assert {"type", "title", "detail", "instance", "hint"} <= body.keys()
     assert "secret detail" not in answer.text
+
+
+def test_a_body_that_says_no_length_is_weighed_as_it_comes() -> None:
+    app = small_app()
+
+    @app.post("/body")
+    async def take(request: Request) -> JSONResponse:
+        return JSONResponse({"bytes": len(await request.body())})
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(9):
+            yield b" " * 1024 * 1024
+
+    answer = call(app, "POST", "/body", headers=JSON, content=pieces())
+    assert answer.status_code == 413
+    assert answer.headers["content-type"] == "application/problem+json"
 
 
 def test_a_prefix_may_be_passed_on_or_stripped() -> None:
