@@ -1,0 +1,120 @@
+"""Where a webhook may go, and what is said when it does not get there."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Generator
+
+import pytest
+
+from monitor.senders.addresses import NotAllowed, check, resolve
+from monitor.senders.http import HttpSender
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "127.8.8.8",
+        "::1",
+        "0.0.0.0",
+        "::",
+        "169.254.169.254",
+        "fe80::1",
+        "fe80::1%eth0",
+        "::ffff:169.254.169.254",
+        "::ffff:127.0.0.1",
+        "64:ff9b::7f00:1",
+        "2002:7f00:1::",
+        "10.1.2.3",
+        "172.16.0.1",
+        "192.168.1.1",
+        "fc00::1",
+        "100.64.0.1",
+        "224.0.0.1",
+        "255.255.255.255",
+    ],
+)
+def test_addresses_inside_are_refused(address: str) -> None:
+    with pytest.raises(NotAllowed):
+        check([address], [])
+
+
+def test_one_private_address_among_public_ones_is_enough() -> None:
+    with pytest.raises(NotAllowed):
+        check(["93.184.216.34", "127.0.0.1"], [])
+
+
+def test_public_ones_may_be_gone_to() -> None:
+    assert check(["93.184.216.34", "2606:2800:220:1::1"], []) == "93.184.216.34"
+
+
+def test_a_home_network_may_be_allowed_on_purpose() -> None:
+    assert check(["192.168.1.9"], ["192.168.1.0/24"]) == "192.168.1.9"
+    with pytest.raises(NotAllowed):
+        check(["192.168.2.9"], ["192.168.1.0/24"])
+
+
+@pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "localhost"])
+def test_odd_spellings_of_this_machine_are_refused(host: str) -> None:
+    answer = HttpSender()(f"http://{host}:9/", b"", {})
+    assert answer.status is None
+    assert answer.refused
+
+
+def test_a_name_that_cannot_be_resolved_may_be_tried_again() -> None:
+    def nowhere(host: str, port: int) -> list[str]:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    answer = HttpSender(resolver=nowhere)("https://example.org/", b"", {})
+    assert (answer.error, answer.refused) == ("the name cannot be resolved", False)
+
+
+@pytest.mark.parametrize("url", ["ftp://example.org/", "file:///etc/passwd", "nonsense", "http://"])
+def test_only_web_addresses(url: str) -> None:
+    assert HttpSender()(url, b"", {}).refused
+
+
+@pytest.fixture
+def one_answer() -> Generator[tuple[int, list[bytes]]]:
+    """A server for one connection that answers 204; its port and what it was sent."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    got: list[bytes] = []
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            got.append(connection.recv(65536))
+            connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1], got
+    finally:
+        listener.close()
+        thread.join(5.0)
+
+
+def test_the_connection_goes_to_the_address_that_was_checked(
+    one_answer: tuple[int, list[bytes]],
+) -> None:
+    """A second look-up would lead elsewhere: there is none, and the name stays in the request."""
+    port, got = one_answer
+    asked: list[str] = []
+
+    def resolver(host: str, port: int) -> list[str]:
+        asked.append(host)
+        return ["127.0.0.1"] if len(asked) == 1 else ["169.254.169.254"]
+
+    sender = HttpSender(allow_private=["127.0.0.1"], resolver=resolver)
+    answer = sender(f"http://hooks.example.org:{port}/path", b"{}", {"x-one": "1"})
+    assert answer.status == 204
+    assert asked == ["hooks.example.org"]
+    assert f"host: hooks.example.org:{port}".encode() in got[0].lower()
+    assert got[0].startswith(b"POST /path HTTP/1.1")
+
+
+def test_resolving_knows_the_numbers() -> None:
+    assert resolve("127.0.0.1", 80) == ["127.0.0.1"]
