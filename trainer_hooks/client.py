@@ -93,7 +93,7 @@ class Client:
         self._put_away()
 
     def _join(self, deadline: float) -> None:
-        for thread in list(self._threads):
+        for thread in self._threads:  # the first one adds the second
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _put_away(self) -> None:

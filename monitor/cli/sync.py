@@ -18,7 +18,7 @@ from trainer_hooks.transport import RetryLater, Transport
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("--spool-dir", type=Path, help="the folder of the spools")
-    parser.add_argument("--run", help="only what belongs to this run")
+    parser.add_argument("--run", dest="only_run", help="only what belongs to this run")
     parser.add_argument(
         "--server",
         help="send everything here, whichever server it was meant for (default: where it was "
@@ -38,10 +38,10 @@ def run(options: argparse.Namespace) -> int:
     meant_for = None if options.server else server
     done = [
         _deliver(left, transport, deadline)
-        for left in adopt(root, server=meant_for, run=options.run)
+        for left in adopt(root, server=meant_for, run=options.only_run)
     ]
     transport.close()
-    rest = len(find_leftovers(root, options.run))
+    rest = len(find_leftovers(root, options.only_run))
     print(f"{sum(done)} of {len(done)} spools sent to {server}; {rest} left in {root}")
     return 0 if rest == 0 else 1
 
