@@ -70,7 +70,8 @@ export function range(low, high, how) {
 
 /** Names of y ticks. @param {number[]} values @param {boolean} log */
 export function tickNames(values, log) {
-  const digits = log ? undefined : decimals(values);
+  const [only] = values;
+  const digits = log ? undefined : values.length === 1 && Number.isInteger(only) ? 0 : decimals(values);
   return values.map((value) => {
     if (log && value >= 1e-3 && value < 1e4) return String(Number(value.toPrecision(3))).replace('-', '\u2212');
     return value === 0 ? '0' : num(value, digits);

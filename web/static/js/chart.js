@@ -177,7 +177,7 @@ export class Chart {
     const [x0, x1] = [board.x(frame.from), board.x(frame.to)];
     const [low, high] = [this.#inverse(frame, frame.bottom), this.#inverse(frame, frame.top)];
     const xs = board.xTicks(x0, x1, Math.max(2, Math.floor((frame.right - frame.left) / 64)));
-    const yCount = this.spec.small ? 2 : frame.height > 240 ? 6 : 5;
+    const yCount = this.spec.small ? 3 : frame.height > 240 ? 6 : 5;
     const ys = (this.log ? logTicks(low, high) : ticks(low, high, yCount)).filter((one) => one >= low - 1e-12 && one <= high + 1e-12);
     const font = { family: 'inherit', size: 12, color: token('axis') };
     return {

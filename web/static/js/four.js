@@ -34,8 +34,8 @@ function lossCell(store, alert) {
   const before = alert && last(track, alert.onset_step);
   const change = before ? end.value - before.value : 0;
   const small = before && Math.abs(change) >= 0.005 ? `${change > 0 ? '\u25b2' : '\u25bc'} ${num(Math.abs(change))} since ${count(before.step)}` : '';
-  const broken = track.broken.length ? `; not finite ${track.broken.length} times` : '';
-  return cell(String(name), num(end.value), small, `best ${num(best)} at step ${count(at)}${broken}`, change > 0 ? 'act' : '');
+  const broken = track.broken.includes(track.steps.at(-1) ?? -1);
+  return cell(String(name), broken ? 'not finite' : num(end.value), broken ? '' : small, `best ${num(best)} at step ${count(at)}${broken ? `; last number ${num(end.value)} at ${count(end.step)}` : ''}`, change > 0 ? 'act' : '');
 }
 
 /** @param {RunDetail} run @param {Alert | undefined} alert */

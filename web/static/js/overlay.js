@@ -33,18 +33,16 @@ export function drawUnder(svg, chart, frame) {
   svg.replaceChildren(defs);
   const taken = { right: -1 };
   const mildFirst = [...chart.bands].sort((a, b) => Number(a.kind === 'act') - Number(b.kind === 'act') || b.from - a.from);
-  for (const band of mildFirst) drawBand(svg, band, chart, frame, name, taken);
+  for (const band of mildFirst) drawBand(svg, band, chart, frame, name);
+  for (const band of mildFirst.reverse()) drawFlag(svg, band, chart, frame, taken);
   if (chart.spec.ref !== undefined) {
     const y = frame.y(chart.spec.ref);
     if (y !== null) svg.append(s('path', { d: `M${frame.left} ${y.toFixed(1)}H${frame.right}`, class: 'refline' }));
   }
 }
 
-/**
- * @param {SVGElement} svg @param {import('./types').Band} band @param {Chart} chart @param {Frame} frame
- * @param {string} pattern @param {{right: number}} taken how far flags reach so far
- */
-function drawBand(svg, band, chart, frame, pattern, taken) {
+/** @param {SVGElement} svg @param {import('./types').Band} band @param {Chart} chart @param {Frame} frame @param {string} pattern */
+function drawBand(svg, band, chart, frame, pattern) {
   if (band.to < frame.from || band.from > frame.to) return;
   const clamp = (/** @type {number} */ step) => Math.max(frame.left, Math.min(frame.right, frame.x(step)));
   const [begun, told, end] = [clamp(band.from), clamp(band.told), clamp(band.to)];
@@ -54,9 +52,18 @@ function drawBand(svg, band, chart, frame, pattern, taken) {
   svg.append(s('rect', { x: begun, width: Math.max(0, told - begun), ...tall, fill: `url(#${pattern})`, class: `band-wait ${band.kind}` }));
   if (band.from >= frame.from) svg.append(s('path', { d: `M${begun} ${top - 4}V${bottom}`, class: `onset ${band.kind}` }));
   if (told - begun > 2) svg.append(s('path', { d: `M${told} ${top - 4}V${bottom}`, class: `told ${band.kind}` }));
-  if (chart.spec.small) return;
+}
+
+/**
+ * @param {SVGElement} svg @param {import('./types').Band} band @param {Chart} chart @param {Frame} frame
+ * @param {{right: number}} taken how far flags reach so far
+ */
+function drawFlag(svg, band, chart, frame, taken) {
+  if (chart.spec.small || band.to < frame.from || band.from > frame.to) return;
+  const begun = Math.max(frame.left, frame.x(band.from));
+  const { top } = frame;
   const words = `${frame.width < 370 ? '' : `${band.name}: `}since ${band.from}, told ${band.told}`;
-  const wide = words.length * 6.3;
+  const wide = words.length * 6.6;
   const x = Math.max(4, Math.min(begun + 9, frame.width - 4 - wide));
   const flag = s('g', { class: `flag ${band.kind}` }, s('path', { d: `M${begun} ${top - 4}h6l-6 5z` }));
   if (x > taken.right) {

@@ -116,7 +116,7 @@ export class Rail {
     for (const band of mildFirst.reverse()) {
       const told = this.x(band.told);
       const words = this.host.clientWidth < 420 ? band.name : `${band.name}: since ${band.from}, told ${band.told}`;
-      const wide = words.length * 6.6;
+      const wide = words.length * 7.2;
       const x = Math.max(this.left, Math.min(told + 6, this.right - wide));
       if (x > reached) {
         g.append(s('text', { x, y: LANE + 14, class: band.kind }, words));

@@ -28,14 +28,14 @@ export const VITALS = [
   { name: 'Held-out loss', keys: ['loss/heldout', 'loss/probe'], chart: 'c-loss', format: (one) => num(one) },
   { name: 'Top-1', keys: ['top1/probe'], chart: 'c-top', format: (one) => percent(one) },
   { name: 'Surer than right', keys: ['confidence/probe'], minus: 'top1/probe', chart: 'c-conf', format: points, healthy: [-0.03, 0.03], says: '0 \u00b1 3 when calibrated' },
-  { name: 'Rotation per step', keys: ['effective_lr/mlp_in', 'effective_lr/mlp_out', 'effective_lr/attn_qkv', 'effective_lr/total', 'effective_lr/other'], chart: 'c-rot', format: (one) => `${num(one * 1000, 1)} mrad` },
+  { name: 'Rotation per step', keys: ['effective_lr/mlp_in', 'effective_lr/mlp_out', 'effective_lr/attn_qkv', 'effective_lr/total', 'effective_lr/other'], chart: 'c-rot', format: (one) => `${num(one * 1000, one < 0.1 ? 1 : 0)} mrad` },
   { name: 'Weight norm', keys: ['weight_norm/total'], chart: 'c-norm', format: (one) => num(one) },
   { name: 'Logit scale', keys: ['logit_scale/probe'], chart: 'families', format: (one) => num(one) },
   { name: 'Data wait', keys: ['data_wait_share'], noisy: true, chart: 'c-wait', format: (one) => percent(one), healthy: [0, 0.05], says: 'limit 5 %' },
   { name: 'Tokens/s', keys: ['tokens_per_s'], noisy: true, chart: 'families', format: short },
 ];
 
-/** What a vital sign shows. @typedef {{value: number, ref: number | null, refStep: number, low: number, high: number, good: [number, number] | null}} Reading */
+/** What a vital sign shows. @typedef {{value: number, ref: number | null, refStep: number, low: number, high: number, good: [number, number] | null, broken: boolean}} Reading */
 
 /**
  * Read a vital sign off its lines.
@@ -55,7 +55,7 @@ export function read(vital, track, minus, onset) {
   const all = [...seen, end.value, ...(span ?? [])];
   const [low, high] = [Math.min(...all), Math.max(...all)];
   const air = (high - low) * 0.12 || Math.abs(high) * 0.1 || 1;
-  return { value: end.value, ref: ref?.value ?? null, refStep: ref?.step ?? 0, low: low - air, high: high + air, good: span };
+  return { value: end.value, ref: ref?.value ?? null, refStep: ref?.step ?? 0, low: low - air, high: high + air, good: span, broken: track.broken.includes(track.steps.at(-1) ?? -1) };
 }
 
 /** The middle nine tenths of what was. @param {number[]} values @returns {[number, number] | null} */
@@ -102,8 +102,8 @@ export function vitalNode(vital, reading, state, why) {
   }
   const ref = vital.says ?? (reading.ref === null ? 'first value' : `${vital.format(reading.ref)} at step ${reading.refStep.toLocaleString('en-US')}`);
   const value = h('span', { class: 'val' });
-  say(value, vital.format(reading.value));
-  value.append(' ', h('span', { class: 'quiet small', 'aria-hidden': 'true' }, arrow(reading)));
+  say(value, reading.broken ? 'not finite' : vital.format(reading.value));
+  if (!reading.broken) value.append(' ', h('span', { class: 'quiet small', 'aria-hidden': 'true' }, arrow(reading)));
   link.append(value, gauge(reading), h('span', { class: 'ref' }, ref));
   return link;
 }

@@ -110,7 +110,7 @@ function paintBook(one) {
   const evidence = one.evidence;
   const causes = evidence.causes ?? [];
   $('#causes-panel').hidden = !causes.length;
-  $('#causes').replaceChildren(...causes.map((cause, i) => h('li', {}, h('span', { class: 'rank' }, String(i + 1)), h('div', {}, h('b', {}, foreign(cause.text)), cause.why ? h('p', { class: 'small quiet' }, foreign(cause.why)) : null), h('span', { class: 'fit' }, `${cause.signs_seen} of ${cause.signs_of} signs`))));
+  $('#causes').replaceChildren(...causes.map((cause, i) => h('li', {}, h('span', { class: 'rank' }, String(i + 1)), h('div', {}, h('b', {}, foreign(cause.text.charAt(0).toUpperCase() + cause.text.slice(1))), cause.why ? h('p', { class: 'small quiet' }, foreign(cause.why)) : null), h('span', { class: 'fit' }, `${cause.signs_seen} of ${cause.signs_of} signs`))));
   /** @type {[string, string][]} */
   const rule = [['Rule', `${evidence.rule ?? one.detector}, version ${evidence.version ?? '?'}`]];
   if (evidence.value !== null && evidence.value !== undefined) rule.push(['Value against threshold', `${said(evidence.value, evidence.unit)} against ${said(evidence.threshold, evidence.unit)}`]);
@@ -119,7 +119,7 @@ function paintBook(one) {
   rule.push(['Series', (evidence.series ?? []).join(', ') || '-'], ['Told at', `step ${count(one.opened_step)}, ${when(one.opened_at)}`]);
   $('#book').replaceChildren(
     h('h2', {}, 'The rule, in numbers'),
-    evidence.clears ? h('p', { class: 'small quiet gap-1' }, h('b', {}, 'It clears '), foreign(evidence.clears.replace(/^(it )?clears /i, ''))) : '',
+    evidence.clears ? h('p', { class: 'small quiet gap-1' }, h('b', {}, 'It clears: '), foreign(evidence.clears.replace(/^(it )?clears /i, ''))) : '',
     h('dl', { class: 'facts rule' }, ...rule.map(([name, text]) => h('div', {}, h('dt', {}, foreign(name)), h('dd', {}, foreign(text))))),
     h('p', { class: 'small gap-2' }, h('a', { href: at(one.runbook.replace(/^\//, '')) }, 'What this means and what to do: the run-book')),
   );
@@ -127,7 +127,7 @@ function paintBook(one) {
 
 /** @param {import('../types').Cell | undefined} cell @param {string} [unit] */
 function said(cell, unit = '') {
-  if (unit === 'share' && typeof cell === 'number') return percent(cell);
+  if (unit.startsWith('share') && typeof cell === 'number') return percent(cell);
   const text = typeof cell === 'string' ? cell : num(cell ?? NaN);
   return unit ? `${text} ${unit}` : text;
 }
@@ -192,7 +192,8 @@ function paintCharts(one, all) {
   $('#companions').replaceChildren(...rest.map((key) => {
     const info = all.find((one_) => one_.key === key);
     const share = info?.unit === 'share';
-    return figure({ title: `${(info?.name ?? key).replaceAll('_', ' ')}${info?.group && info.group !== 'probe' ? `, ${groupName(info.group)}` : ''}`, unit: share ? '%' : info?.unit ?? '', height: 150, lines: [{ key, name: 'now', colour: 's4', scale: share ? 100 : 1 }] }, made).node;
+    const name = (info?.name ?? key).replace(info?.unit === 's' ? /_s$/ : /$^/, '').replaceAll('_', ' ');
+    return figure({ title: `${name}${info?.group && info.group !== 'probe' ? `, ${groupName(info.group)}` : ''}`, unit: share ? '%' : info?.unit ?? '', height: 150, lines: [{ key, name: 'now', colour: 's4', scale: share ? 100 : 1 }] }, made).node;
   }));
   const wake = store.changed;
   store.changed = (keys) => {

@@ -38,7 +38,7 @@ function item(alert) {
   const kind = alertKind(alert);
   const lamp = h('span');
   setLamp(lamp, kind === 'info' ? 'done' : kind, WORDS[kind], 'mid');
-  const spent = alert.hours_since_onset === null || alert.state === 'resolved' ? '' : `So far ${duration(alert.hours_since_onset * 3600)}${alert.cost_so_far === null ? '' : `, ${money(alert.cost_so_far)}`}. `;
+  const spent = alert.hours_since_onset === null || alert.state === 'resolved' ? '' : `So far ${duration(alert.hours_since_onset * 3600)}${alert.cost_so_far === null ? '' : `, ${money(alert.cost_so_far, alert.currency)}`}; `;
   return h('li', { 'data-alert': alert.id },
     lamp,
     h('div', {},

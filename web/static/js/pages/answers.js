@@ -69,7 +69,8 @@ function paintVerdict() {
   setLamp($('#lamp'), kind === 'look' ? 'look' : 'done', kind === 'look' ? 'Look' : n('changed') ? 'Changed' : 'Same', 'big');
   const lead = shorter && surer ? 'Shorter and surer: median' : 'Median';
   const confidence = p === null || q === null || p === undefined || q === undefined ? '' : `, confidence ${p.toFixed(2)} became ${q.toFixed(2)}`;
-  say($('#sentence'), `${lead} ${plural(a, 'word')} became ${b}${confidence}`);
+  if (!n('changed') && n('same')) say($('#sentence'), 'The same answers, word for word');
+  else say($('#sentence'), `${lead} ${plural(a, 'word')} became ${b}${confidence}`);
   const from = chosen('left');
   const apart = n('apart') ? `, ${n('apart')} not comparable` : '';
   say($('#because'), `Of ${plural(pairs.length, 'prompt')} ${n('changed')} changed, ${n('same')} unchanged${apart}${from ? `, since ${samplingName(from)}` : ''}. Fewer words with more confidence are no gain by themselves: read a few.`);

@@ -46,9 +46,16 @@ function open() {
   return [...alerts.values()].filter((alert) => alert.state !== 'resolved' && alert.severity !== 'info').sort((a, b) => rank[alertKind(a)] - rank[alertKind(b)] || a.onset_step - b.onset_step);
 }
 
+/** Those that count for the signs: open ones, and those closed only because the run ended. */
+function standing() {
+  const ended = [...alerts.values()].filter((alert) => run?.ended_at !== null && alert.severity !== 'info' && /run.?ended/.test(alert.resolved_reason ?? ''));
+  return [...open(), ...ended];
+}
+
 function paintHead() {
   if (!run) return;
   const [worst] = open();
+  const [last] = standing();
   const [kind, word] = lampOf(run.health);
   setLamp($('#lamp'), kind, word, 'big');
   say($('#name'), run.name || run.id);
@@ -58,8 +65,8 @@ function paintHead() {
   say($('#about'), about(run));
   const cut = live?.cut ? `As of ${clock(live.cutSince ?? now(), run.zone, now())}: ` : '';
   $('#sentence').replaceChildren(cut, foreign(worst?.evidence.summary || run.sentence));
-  paintBecause(worst);
-  paintActs(worst);
+  paintBecause(worst ?? last);
+  paintActs(worst ?? last);
   title(`${run.name || run.id}: ${word.toLowerCase()}`);
 }
 
@@ -74,6 +81,7 @@ function paintBecause(worst) {
   if (!run) return;
   const parts = [];
   if (worst) {
+    if (worst.state === 'resolved') parts.push('When it ended: ', foreign(worst.title), ` since step ${count(worst.onset_step)}. `);
     const cause = worst.evidence.causes?.[0]?.text;
     if (cause) parts.push('Likely cause: ', foreign(cause.replace(/\.$/, '')), '. ');
     const good = worst.last_checkpoint;
@@ -120,7 +128,7 @@ function paintNumbers() {
     const minus = vital.minus ? store.owned(vital.minus) : undefined;
     const reading = track ? read(vital, track, minus, onset) : null;
     if (!key) return vitalNode(vital, null, 'asleep', sleeper(vital.name));
-    const found = open().filter((alert) => (alert.evidence.series ?? []).some((pattern) => fits(pattern, key)));
+    const found = standing().filter((alert) => (alert.evidence.series ?? []).some((pattern) => fits(pattern, key)));
     const state = found.some((alert) => alert.severity === 'critical') ? 'act' : found.length ? 'look' : 'ok';
     return vitalNode(vital, reading, state, found[0]?.title ?? (reading ? '' : 'no value yet'));
   }));
@@ -145,7 +153,7 @@ function paintBands() {
   for (const band of board.bands) band.to = Math.min(band.to, Math.max(board.lastStep, band.told));
   for (const [, { spec, mark }] of figures) {
     const keys = spec.split('|');
-    const found = open().filter((alert) => (alert.evidence.series ?? []).some((pattern) => keys.some((key) => fits(pattern, key))));
+    const found = standing().filter((alert) => (alert.evidence.series ?? []).some((pattern) => keys.some((key) => fits(pattern, key))));
     const kind = found.some((alert) => bandKind(alert) === 'act') ? 'act' : found.length ? 'look' : 'ok';
     mark.className = `mark ${kind}`;
     mark.replaceChildren(glyph(kind), h('span', { class: 'sr' }, kind === 'ok' ? 'no open alert' : kind));
@@ -184,7 +192,9 @@ function paintFoot() {
 function paint() {
   painting = undefined;
   const base = store.owned('loss/train') ?? store.owned([...series.keys()].find((key) => store.loaded(key)) ?? '');
+  const first = !board.base.steps.length;
   if (base?.steps.length) board.base = { steps: base.steps, times: base.times };
+  if (first && base?.steps.length) rail.tell(standing()[0]?.onset_step ?? base.steps.at(-1) ?? 0);
   const tokens = store.owned('tokens_seen');
   if (tokens?.steps.length) board.tokens = { steps: tokens.steps, counts: tokens.values };
   $('#xaxis [data-x=tokens]').hidden = !tokens?.steps.length;
@@ -338,7 +348,6 @@ store.changed = (keys) => { wake(keys); soon(); };
 store.failed = (problem) => toast(problem instanceof Error ? problem.message : 'Some points could not be read.');
 document.addEventListener('visibilitychange', soon);
 void load().then(() => {
-  rail.tell(open()[0]?.onset_step ?? board.lastStep);
   live = new Live({
     runs: [id],
     cursor: run?.cursor ?? '',

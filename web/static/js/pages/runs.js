@@ -64,7 +64,7 @@ function row(run) {
   const lamp = h('span');
   setLamp(lamp, kind, word, 'mid');
   const line = run.spark && run.spark.steps.length > 1
-    ? [spark(run.spark.steps, run.spark.values, { say: seriesName(run.spark.key) }), h('br'), h('span', { class: 'note' }, foreign(seriesName(run.spark.key)))]
+    ? [spark(run.spark.steps, run.spark.values, { say: seriesName(run.spark.key) }), h('span', { class: 'note' }, foreign(seriesName(run.spark.key)))]
     : [h('span', { class: 'note' }, 'no line yet')];
   const calm = run.health === 'act' || run.health === 'look' ? '' : 'calm';
   return h('tr', { class: calm, 'data-run': run.id },
