@@ -22,6 +22,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any, TypeVar
 
+from trainer_hooks.account import Tally
 from trainer_hooks.client import CLOSE_S
 from trainer_hooks.data import Fingerprint, TimedLoader
 from trainer_hooks.exits import Exits, status_of
@@ -100,6 +101,11 @@ class Watch:
         return self._to.run
 
     # What the loop calls.
+
+    def tally(self) -> Tally:
+        """The client's account, in values."""
+        client = self._link.client if self._link is not None else None
+        return client.tally() if client is not None else Tally()
 
     def data(
         self, loader: Iterable[T], *, fingerprint: Fingerprint | str | None = AUTO

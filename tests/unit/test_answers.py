@@ -198,6 +198,7 @@ def test_the_input_never_grows_beyond_the_context():
             lengths.append(ids_BT.shape[1])
             return super().forward(ids_BT)
 
-    prompts = PromptSet([Prompt("a", "abcdefgh")], decodings=[Decoding(max_tokens=10)])
-    Sampler(Counting(), prompts, context=5).sample(1, 0.0)
+    decodings = [Decoding(max_tokens=10)]
+    prompts = PromptSet([Prompt("a", "abcdefgh")], decodings=decodings, context=5)
+    Sampler(Counting(), prompts).sample(1, 0.0)
     assert max(lengths) == 5

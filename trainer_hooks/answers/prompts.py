@@ -71,6 +71,9 @@ EMPTY = Prompt(id="empty", text="")
 class PromptSet:
     """Prompts and decodings; every prompt is answered once for each decoding.
 
+    ``context`` is the longest input the model takes, in tokens; longer ones lose their beginning.
+    None: what the model's ``config`` says, else no bound.
+
     Raises:
         ValueError: two prompts with one id, a tokenizer without a begin token, or no decoding.
     """
@@ -78,6 +81,7 @@ class PromptSet:
     prompts: Sequence[Prompt]
     tokenizer: Tokenizer = field(default_factory=ByteTokenizer)
     decodings: Sequence[Decoding] = (Decoding(),)
+    context: int | None = None
 
     def __post_init__(self) -> None:
         chosen = tuple(self.prompts)
@@ -94,13 +98,14 @@ class PromptSet:
 
     @property
     def hash(self) -> str:
-        """SHA-256 (first 16 hex digits) of the prompts, the decodings and the tokenizer's name."""
+        """SHA-256 (first 16 hex digits) of prompts, decodings, context and the tokenizer's name."""
         return _digest(
             {
                 "prompts": [[p.id, p.text, p.reference] for p in self.prompts],
                 "decodings": [
                     [d.temperature, d.top_p, d.seed, d.max_tokens] for d in self.decodings
                 ],
+                "context": self.context,
                 "tokenizer": self.tokenizer.name,
             }
         )

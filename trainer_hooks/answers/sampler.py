@@ -17,15 +17,13 @@ class Sampler:
 
     Args:
         model: a causal model, ids [1, T] -> logits [1, T, V] (or ``.logits``, or first of a tuple).
-        prompt_set: what is asked.
-        context: the longest input the model takes; longer ones lose their beginning. None: taken
-            from ``model.config`` where it says so, else unbounded.
+        prompt_set: what is asked, and how long an input may be.
     """
 
-    def __init__(self, model: Any, prompt_set: PromptSet, context: int | None = None) -> None:
+    def __init__(self, model: Any, prompt_set: PromptSet) -> None:
         self._model = model
         self._set = prompt_set
-        self._context = context if context is not None else _context_of(model)
+        self._context = prompt_set.context or _context_of(model)
 
     def sample(self, step: int, at: float, tokens_seen: int | None = None) -> list[Answer]:
         """One answer per prompt and decoding, by the weights of ``step``, at instant ``at`` (UTC).

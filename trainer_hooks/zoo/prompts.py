@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainer_hooks.answers.prompts import ByteTokenizer, Decoding, Prompt, PromptSet
+from trainer_hooks.zoo.model import CONTEXT
 
 PROMPTS = (
     Prompt("import", "import ", reference="sys\nimport os\n"),
@@ -16,4 +17,4 @@ PROMPTS = (
 def zoo_prompts() -> PromptSet:
     """Five short beginnings of Python and the empty prompt, greedy and drawn with a seed."""
     decodings = (Decoding(max_tokens=48), Decoding(temperature=0.7, seed=7, max_tokens=48))
-    return PromptSet(PROMPTS, ByteTokenizer(), decodings)
+    return PromptSet(PROMPTS, ByteTokenizer(), decodings, context=CONTEXT)
