@@ -25,7 +25,7 @@ from trainer_hooks.wire import RunEnd
 
 log = logging.getLogger("trainer_hooks")
 
-CLOSE_S = 4.5
+CLOSE_S = 4.0
 WORDS_SHARE = 0.5
 """Of the time for closing: until then the last words wait for what goes before them."""
 

@@ -17,7 +17,8 @@ log = logging.getLogger("trainer_hooks")
 
 IDLE_S = 1.0
 LAST_PAUSE_S = 0.1
-LAST_TRIES = 2
+FAILING = 2
+LAST_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Sender:
     @property
     def is_failing(self) -> bool:
         """Whether the last two posts or more failed."""
-        return self._backoff.failures >= LAST_TRIES
+        return self._backoff.failures >= FAILING
 
     def run(self, own: Outbox) -> None:
         """Send until stopped, or closing and done."""
