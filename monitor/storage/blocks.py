@@ -40,7 +40,7 @@ class SqlBlocks:
         known = self._numbers.get(run)
         if known is None:
             query = sa.select(tables.run.c.number).where(tables.run.c.id == run)
-            number = int(self._connection.execute(query).scalar_one())
+            number = self._connection.execute(query).scalar() or 0  # 0: there is no such run
             rows = sa.select(_ATTEMPT.id, _ATTEMPT.number).where(_ATTEMPT.run == run)
             attempts = {name: int(n) for name, n in self._connection.execute(rows)}
             known = self._numbers[run] = (number, attempts)
@@ -153,7 +153,7 @@ class SqlBlocks:
         )
         # The driver's own tuples: a Row object for each would cost more than the query.
         cursor = self._connection.execute(query.order_by(_BUCKET.first_step)).cursor
-        return [] if cursor is None else list(cursor.fetchall())
+        return list(cursor.fetchall())
 
     def clear_buckets(self, run: str, ranges: Sequence[tuple[int, str, int, int]]) -> None:
         number, attempts = self._places(run)

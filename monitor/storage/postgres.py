@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import psycopg
 import sqlalchemy as sa
@@ -17,6 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from monitor.errors import DiskFull, Unavailable
 from monitor.storage.base import UnitOfWork
+from monitor.storage.tasks import Task
 from monitor.storage.watchers import Callback, Watchers
 from monitor.storage.work import Work
 
@@ -26,6 +28,7 @@ T = TypeVar("T")
 
 _CHANNEL = "watchkeeper_log"
 _POOL = 10
+_GROUP_MAX = 64
 _POOL_WAIT_S = 2.0
 _TRIES = 3
 _RECONNECT_S = 1.0
@@ -36,7 +39,11 @@ _CLOSED = Unavailable("The database is closed.")
 
 
 class PostgresDatabase:
-    """``base.Database`` on a PostgreSQL server."""
+    """``base.Database`` on a PostgreSQL server.
+
+    Writers of this process take turns, and whoever's turn it is commits for all that wait: one
+    transaction, one wait for the disk. Several processes share the work run by run.
+    """
 
     dialect: Literal["postgresql"] = "postgresql"
 
@@ -53,30 +60,69 @@ class PostgresDatabase:
         )
         plain = make_url(url).set(drivername="postgresql")
         self._listener = _Listener(plain.render_as_string(hide_password=False), self._heads)
+        self._tasks: deque[Task] = deque()
+        self._leading = threading.Lock()
+        self._leader = 0
         self._closed = False
 
     def write(self, work: Callable[[UnitOfWork], T]) -> T:
+        if self._leader == threading.get_ident():
+            raise RuntimeError("a write inside a write: use the unit of work that was handed in")
+        task = Task(work)
+        self._tasks.append(task)
+        with self._leading:
+            # Whoever held this before may have done ours in his transaction.
+            if not task.future.done():
+                self._leader = threading.get_ident()
+                try:
+                    self._commit_group(self._gather())
+                finally:
+                    self._leader = 0
+        result: T = task.future.result()
+        return result
+
+    def _gather(self) -> list[Task]:
+        tasks: list[Task] = []
+        while self._tasks and len(tasks) < _GROUP_MAX:
+            tasks.append(self._tasks.popleft())
+        return tasks
+
+    def _commit_group(self, tasks: list[Task]) -> None:
+        """Commit what has come together at once; where one of them fails, each by itself."""
+        try:
+            results = self._commit([task.work for task in tasks])
+        except BaseException as error:
+            if len(tasks) == 1:
+                tasks[0].future.set_exception(error)
+                return
+            for task in tasks:
+                self._commit_group([task])
+            return
+        for task, result in zip(tasks, results, strict=True):
+            task.future.set_result(result)
+
+    def _commit(self, works: list[Callable[[UnitOfWork], Any]]) -> list[Any]:
         for left in reversed(range(_TRIES)):
             if self._closed:
                 raise _CLOSED
             try:
-                return self._write_once(work)
+                return self._commit_once(works)
             except _Again as error:
                 if left == 0:
                     raise Unavailable("The database is not there.") from error.__cause__
         raise AssertionError("the last try returns or raises")
 
-    def _write_once(self, work: Callable[[UnitOfWork], T]) -> T:
+    def _commit_once(self, works: list[Callable[[UnitOfWork], Any]]) -> list[Any]:
         committing = False
         try:
             with self._engine.connect() as connection:
                 with connection.begin() as transaction:
                     unit = Work(connection)
-                    result = work(unit)
+                    results = [work(unit) for work in works]
                     _notify(connection, unit.appended)
                     committing = True
                     transaction.commit()
-                return result
+                return results
         except (DBAPIError, PoolTimeout) as error:
             if not committing and _worth_another_try(error):
                 raise _Again from error

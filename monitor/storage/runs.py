@@ -20,6 +20,17 @@ _OWNED_BY_RUN = (
     "attempt log_head batch source series reader snapshot event phase answer outbox "
     "alert_change alert"
 ).split()
+# Asked with every batch: built once.
+_GET = sa.select(tables.run).where(_RUN.id == sa.bindparam("of"))
+_TOUCH = (
+    sa.update(tables.run)
+    .where(_RUN.id == sa.bindparam("of"))
+    .values(
+        last_seen_at=sa.bindparam("at"),
+        last_step=sa.func.coalesce(sa.bindparam("step", type_=sa.BigInteger), _RUN.last_step),
+        clock_skew_s=sa.bindparam("skew"),
+    )
+)
 
 
 class SqlRuns:
@@ -29,7 +40,7 @@ class SqlRuns:
         self._connection = connection
 
     def get(self, run: str) -> Run | None:
-        row = self._connection.execute(_select_run().where(_RUN.id == run)).first()
+        row = self._connection.execute(_GET, {"of": run}).first()
         return None if row is None else _to_run(row)
 
     def find(
@@ -92,10 +103,8 @@ class SqlRuns:
         )
 
     def touch(self, run: str, *, at: float, last_step: int | None, skew_s: float) -> None:
-        changes: dict[str, Any] = {"last_seen_at": at, "clock_skew_s": skew_s}
-        if last_step is not None:
-            changes["last_step"] = last_step
-        self._update(run, **changes)
+        values = {"of": run, "at": at, "step": last_step, "skew": skew_s}
+        self._connection.execute(_TOUCH, values)
 
     def set_state(self, run: str, state: RunState, *, at: float, error: str | None) -> None:
         ended_at = None if state in LIVE_STATES else at

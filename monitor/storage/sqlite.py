@@ -6,11 +6,9 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -21,6 +19,7 @@ from sqlalchemy.pool import QueuePool
 
 from monitor.errors import DiskFull, Unavailable
 from monitor.storage.base import UnitOfWork
+from monitor.storage.tasks import Task
 from monitor.storage.watchers import Callback, Watchers
 from monitor.storage.work import Work
 
@@ -31,16 +30,6 @@ _BUSY_MS = 3_000
 _READERS = 16
 _POOL_WAIT_S = 2.0
 _CLOSED = Unavailable("The database is closed.")
-
-
-@dataclass(slots=True)
-class _Task:
-    """A function waiting for the writer, and where its answer goes."""
-
-    work: Callable[[UnitOfWork], Any]
-    future: Future[Any] = field(default_factory=Future)
-    result: Any = None
-    error: BaseException | None = None
 
 
 class SqliteDatabase:
@@ -58,7 +47,7 @@ class SqliteDatabase:
         self._writer_engine = _engine(url, pool_size=1, overflow=1, reading=False)
         self._reader_engine = _engine(url, pool_size=_READERS, overflow=0, reading=True)
         self._watchers = Watchers()
-        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -66,7 +55,7 @@ class SqliteDatabase:
     def write(self, work: Callable[[UnitOfWork], T]) -> T:
         if threading.current_thread() is self._thread:
             raise RuntimeError("a write inside a write: use the unit of work that was handed in")
-        task = _Task(work)
+        task = Task(work)
         with self._lock:
             if self._closed:
                 raise _CLOSED
@@ -87,7 +76,7 @@ class SqliteDatabase:
             if tasks:
                 self._commit_group(tasks)
 
-    def _gather(self) -> tuple[list[_Task], bool]:
+    def _gather(self) -> tuple[list[Task], bool]:
         """What has come together; False once the queue has been closed."""
         first = self._tasks.get()
         if first is None:
@@ -103,7 +92,7 @@ class SqliteDatabase:
             tasks.append(more)
         return tasks, True
 
-    def _commit_group(self, tasks: list[_Task]) -> None:
+    def _commit_group(self, tasks: list[Task]) -> None:
         appended: dict[str, int] = {}
         try:
             with self._writer_engine.begin() as connection:
@@ -159,7 +148,7 @@ class SqliteDatabase:
         self._writer_engine.dispose()
 
 
-def _run_behind_savepoint(connection: Connection, task: _Task) -> dict[str, int]:
+def _run_behind_savepoint(connection: Connection, task: Task) -> dict[str, int]:
     """Run one function; what it did is undone if it raises. Returns what it appended."""
     connection.exec_driver_sql("SAVEPOINT task")
     work = Work(connection)
