@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 from importlib import import_module
+from keyword import iskeyword
 
 COMMANDS: dict[str, str] = {
     "serve": "run the server",
     "demo": "train a small GPT with a fault waiting, and watch it",
     "migrate": "bring the database to this program's schema",
     "sync": "send what an earlier run left in its spool",
+    "import": "bring a training log of another tool in, as a run of the past",
+    "backtest": "judge files or stored runs with the detectors, and print what they say",
     "check": "print the effective settings and what is wrong with them",
     "version": "print the version",
 }
 """Command and its one-line help. Each lives in ``monitor/cli/<name>.py`` with two functions:
-``arguments(parser)`` and ``run(options) -> int`` (the exit status)."""
+``arguments(parser)`` and ``run(options) -> int`` (the exit status). A command that is a word of
+Python's own has a module with an underscore behind it."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,14 +31,14 @@ def main(argv: list[str] | None = None) -> int:
     for name, summary in COMMANDS.items():
         sub = commands.add_parser(name, help=summary, description=summary)
         if name == chosen:
-            module = import_module(f"monitor.cli.{name}")
+            module = import_module(f"monitor.cli.{name}{'_' if iskeyword(name) else ''}")
             module.arguments(sub)
-            sub.set_defaults(run=module.run)
+            sub.set_defaults(run_command=module.run)
     options = parser.parse_args(words)
     from monitor.errors import WatchkeeperError
 
     try:
-        return int(options.run(options))
+        return int(options.run_command(options))
     except WatchkeeperError as error:
         hint = f" {error.hint}" if error.hint else ""
         print(f"watchkeeper: {error.detail}{hint}", file=sys.stderr)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 RunState = Literal["running", "stalled", "lost", "finished", "failed", "interrupted", "terminated"]
 LIVE_STATES: frozenset[RunState] = frozenset({"running", "stalled", "lost"})
 """States a run can still leave by itself; the others are ends, until a new attempt begins."""
+
+PAST_DATA = "watchkeeper.past_data"
+"""Config entry of a run that was imported: it is judged like any other, but nobody is told."""
+
+
+def is_past_data(facts: Mapping[str, Any]) -> bool:
+    """Whether a run with these facts was over before it came here."""
+    config = facts.get("config")
+    return isinstance(config, Mapping) and config.get(PAST_DATA) is True
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def read_log(
     stream: BinaryIO,
     *,
     mapping: Mapping[str, str] | None = None,
-    began_at: float = 0.0,
+    ended_at: float | None = None,
     form: str | None = None,
 ) -> Imported:
     """Read a training log of any format we know, gzipped or not.
@@ -54,7 +54,8 @@ def read_log(
     Args:
         stream: open at the beginning, in binary; read once, forwards.
         mapping: what the columns are, where their names do not tell: series key by column name.
-        began_at: seconds since 1970 (UTC) the run began, for logs without a calendar.
+        ended_at: seconds since 1970 (UTC) the run ended, for logs without a calendar; None: they
+            begin at 0.
         form: the format's name in the table; None: whichever recognises the file.
 
     Raises:
@@ -66,9 +67,8 @@ def read_log(
         head = opened.peek(HEAD_BYTES)[:HEAD_BYTES]
         name = form or sniff(head)
         module = _module(name)
-        return assemble(
-            name, module.read(cast(BinaryIO, opened), tally), tally, mapping or {}, began_at
-        )
+        raw = module.read(cast(BinaryIO, opened), tally)
+        return assemble(name, raw, tally, mapping or {}, ended_at)
 
 
 def sniff(head: bytes) -> str:

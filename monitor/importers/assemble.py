@@ -24,13 +24,14 @@ _PREFERENCE = ("reward_margin", "rewards/margins", "train/rewards/margins")
 
 
 def assemble(
-    form: str, log: RawLog, tally: Tally, mapping: Mapping[str, str], began_at: float
+    form: str, log: RawLog, tally: Tally, mapping: Mapping[str, str], ended_at: float | None
 ) -> Imported:
     """Read the rows of any format into attempts of frames.
 
     Args:
         mapping: series key, axis or ``ignore`` by column name; wins over what the name says.
-        began_at: seconds since 1970 (UTC) to count from where the log has no calendar.
+        ended_at: seconds since 1970 (UTC) at which a log without a calendar ended; None: it
+            begins at 0.
 
     Raises:
         UnreadableLog: nothing in it can be taken.
@@ -44,7 +45,7 @@ def assemble(
         )
     _derive(rows, columns)
     stretches = place(rows, tally)
-    calendar = _calendar(stretches, began_at)
+    calendar = _calendar(stretches, ended_at)
     _note_unknown(mapping, columns, tally)
     return Imported(
         format=form,
@@ -79,6 +80,7 @@ def _kind(specs: Mapping[str, SeriesSpec]) -> RunKind:
 def _derive(rows: list[Row], columns: Columns) -> None:
     _percent_to_share(rows, columns)
     _step_times(rows, columns)
+    _tokens_seen(rows, columns)
     if "entropy/probe" in columns.specs or "confidence/probe" in columns.specs:
         _as_probe(rows, columns)
 
@@ -109,34 +111,45 @@ def _step_times(rows: list[Row], columns: Columns) -> None:
             )
 
 
+def _tokens_seen(rows: list[Row], columns: Columns) -> None:
+    if any("tokens" in row.axes for row in rows):
+        columns.specs.setdefault("tokens_seen", SeriesSpec("tokens_seen", "tokens_seen"))
+        for row in rows:
+            if "tokens" in row.axes:
+                row.values["tokens_seen"] = row.axes["tokens"]
+
+
 def _as_probe(rows: list[Row], columns: Columns) -> None:
-    """Held-out rows that hold calibration too were measured as our probe is: say so.
+    """Held-out data whose calibration was measured too is what we call a probe: say so.
 
     Entropy minus loss is 0 for a calibrated model, and needs no more than these two columns.
     """
+    if "loss/heldout" not in columns.specs:
+        return
+    columns.rename("loss/heldout", SeriesSpec("loss/probe", "loss", "probe", "", "nats", "loss"))
     for row in rows:
-        loss = row.values.get("loss/heldout")
-        if loss is None or not {"entropy/probe", "confidence/probe"} & row.values.keys():
+        loss = row.values.pop("loss/heldout", None)
+        if loss is None:
             continue
         row.values["loss/probe"] = loss
         entropy = row.values.get("entropy/probe")
         if entropy is not None:
             row.values["entropy_minus_nll/probe"] = entropy - loss
-    for key, family in (("loss", "loss"), ("entropy_minus_nll", "calibration")):
-        spec = SeriesSpec(f"{key}/probe", key, "probe", unit="nats", family=family)
-        if any(spec.key in row.values for row in rows):
-            columns.specs.setdefault(spec.key, spec)
+    if "entropy/probe" in columns.specs:
+        key, name = "entropy_minus_nll/probe", "entropy_minus_nll"
+        columns.specs[key] = SeriesSpec(key, name, "probe", "", "nats", "calibration")
 
 
 # -- frames -------------------------------------------------------------------------------------
 
 
-def _calendar(stretches: Iterable[Stretch], began_at: float) -> float:
+def _calendar(stretches: Iterable[Stretch], ended_at: float | None) -> float:
     """What to add to the log's times: nothing where they are dates already."""
     times = [time for stretch in stretches for time in stretch.times.values()]
-    first = min(times, default=0.0)
-    dated = EPOCH_2001_S <= first <= max(times, default=0.0) <= LATEST_S
-    return 0.0 if dated else began_at - first
+    first, last = min(times, default=0.0), max(times, default=0.0)
+    if EPOCH_2001_S <= first <= last <= LATEST_S:
+        return 0.0
+    return -first if ended_at is None else ended_at - last
 
 
 def _attempt(stretch: Stretch, calendar: float) -> ImportedAttempt:

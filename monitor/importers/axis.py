@@ -12,7 +12,7 @@ from monitor.importers.rows import Row
 
 FEW_REWINDS = 8
 REWIND_SHARE = 0.02
-"""More steps back than these and than one row in fifty are no resumes: two processes wrote the log."""
+"""More steps back than these and than one row in fifty are no resumes: two processes wrote it."""
 CYCLE_TOLERANCE = 0.02
 LONGEST_STEP_S = 1e6
 COUNTERS: tuple[Axis, ...] = ("samples", "tokens")

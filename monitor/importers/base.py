@@ -78,8 +78,7 @@ class ImportedAttempt:
 class Imported:
     """A foreign log in our words.
 
-    ``columns`` tells which series each column became; times are seconds since 1970 (UTC) where
-    the log has such, else counted from ``began_at`` as given.
+    ``columns`` tells which series each column became; times are seconds since 1970 (UTC).
     """
 
     format: str

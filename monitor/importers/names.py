@@ -219,11 +219,18 @@ def _measured(column: str, plain: str) -> Column:
     task = _task(metric)
     if split == "heldout" and task is not None:
         return Column(spec=_spec("loss", "heldout", task, "nats", "loss", "lower"))
+    metric, source = _source(metric)
     if split and metric in _ON_DATA:
         name, unit, family, better = _ON_DATA[metric]
         group = "probe" if split == "heldout" else "train"
-        return Column(spec=_spec(name, group, "", unit, family, better))
+        return Column(spec=_spec(name, group, source, unit, family, better))
     return Column(spec=_own(column))
+
+
+def _source(metric: str) -> tuple[str, str]:
+    """``top1`` and ``g0`` of ``top1_g0``: one of several sets it was measured on."""
+    start, _, end = metric.rpartition("_")
+    return (start, end) if start in _ON_DATA and metric not in _ON_DATA else (metric, "")
 
 
 def _split(plain: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from monitor.importers.base import MAX_ROWS, RawRow, Tally
@@ -47,6 +47,14 @@ class Columns:
             for name, column in self.known.items()
             if column.axis != "ignore"
         }
+
+    def rename(self, key: str, spec: SeriesSpec) -> None:
+        """Let the column that was series ``key`` be another."""
+        for name, column in self.known.items():
+            if column.spec is not None and column.spec.key == key:
+                self.known[name] = replace(column, spec=spec)
+        del self.specs[key]
+        self.specs[spec.key] = spec
 
     def _settle(self, name: str, row: int) -> Column:
         column = self._mapped(self.mapping[name]) if name in self.mapping else recognise(name)

@@ -24,6 +24,7 @@ from monitor.domain.alert import (
     advance,
 )
 from monitor.domain.log import LogEntry
+from monitor.domain.run import is_past_data
 from monitor.domain.series import matches
 from monitor.services.frames import FrameAssembler
 from trainer_hooks.wire import AttemptStart, RunEnd, RunStart, to_plain
@@ -260,9 +261,9 @@ class DetectionEngine:
         return self._tell(subject, Effect(alert, change), "opened", at)
 
     def _tell(self, subject: _Subject, effect: Effect, moment: Moment, at: float) -> Effect:
-        """Information is never pushed; of the rest we note what was told."""
+        """Information is never pushed, nor what is long past; of the rest we note what was told."""
         rank = RANK[effect.alert.severity]
-        if rank == 0:
+        if rank == 0 or is_past_data(self._facts):
             return effect
         subject.told_rank, subject.told_at = rank, at
         count = subject.told_count

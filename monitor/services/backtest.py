@@ -1,0 +1,250 @@
+"""Backtest: files or stored runs through the very engine that judges live runs.
+
+Files need no server and no database. A stored run is read back from its points, so that a run whose
+log is long gone can be judged anew. There are no ticks: time comes from the data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from monitor.detectors import detector_table, load_detector
+from monitor.detectors.base import Detector, RunFacts
+from monitor.domain.alert import Alert
+from monitor.domain.block import Ranked, merge
+from monitor.domain.log import Column, ColumnFrame, Ints, LogEntry
+from monitor.domain.run import Attempt, Run
+from monitor.errors import NotFound, UnknownFilter
+from monitor.importers.base import Imported
+from monitor.services.gathering import gather
+from monitor.services.importing import batches
+from monitor.services.judging import DetectionEngine, load_all
+from monitor.services.parsing import parse
+from monitor.services.sealing import READER
+from monitor.storage.base import Database, UnitOfWork
+from monitor.storage.codec import unpack_points
+from trainer_hooks.wire import AttemptStart, Event, Phase, Record, RunEnd, RunStart, encode
+
+ROWS_PER_ENTRY = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the detectors said of one run. ``steps`` counts the steps that had a value."""
+
+    run: str
+    steps: int
+    alerts: tuple[Alert, ...]
+
+    def per_10k(self, alerts: int) -> float:
+        """So many alerts as a rate per 10,000 steps."""
+        return 10_000.0 * alerts / max(self.steps, 1)
+
+
+def chosen_detectors(
+    names: Sequence[str] = (), params: Mapping[str, str] | None = None
+) -> dict[str, type[Detector]]:
+    """The detectors of these names (none: all), with parameters changed for all that have them.
+
+    Raises:
+        UnknownFilter: no such detector, or none of them has such a parameter or value.
+    """
+    unknown = [name for name in names if name not in detector_table()]
+    if unknown:
+        known = ", ".join(detector_table())
+        raise UnknownFilter(f"There is no detector {unknown[0]!r}.", hint=f"There are: {known}.")
+    classes = {name: load_detector(name) for name in names} if names else load_all()
+    unused = set(params or {})
+    for name, cls in classes.items():
+        changed, used = _changed(cls, params or {})
+        classes[name] = changed
+        unused -= used
+    if unused:
+        raise UnknownFilter(f"None of these detectors has the parameter {min(unused)!r}.")
+    return classes
+
+
+def judge(
+    run: str, entries: Iterable[LogEntry], detectors: Mapping[str, type[Detector]] | None = None
+) -> Judged:
+    """Feed a run's entries to the engine; its alerts as they ended up, by onset."""
+    engine = DetectionEngine(run, detectors)
+    alerts: dict[str, Alert] = {}
+    steps: dict[str, set[int]] = {}
+    for entry in entries:
+        for frame in entry.frames:
+            steps.setdefault(entry.attempt, set()).update(frame.steps.tolist())
+        alerts.update((effect.alert.id, effect.alert) for effect in engine.feed(entry))
+    ordered = sorted(alerts.values(), key=lambda alert: (alert.onset_step, alert.detector))
+    return Judged(run, sum(map(len, steps.values())), tuple(ordered))
+
+
+def imported_entries(imported: Imported, run: str) -> Iterator[LogEntry]:
+    """A foreign log as the entries its import would leave, through the same parsing."""
+    for pos, batch in enumerate(batches(imported, run=run, name=run), start=1):
+        parsed = parse(encode(batch))
+        yield LogEntry(
+            run, pos, "batch", batch.sent_at, parsed.attempt, parsed.source, parsed.seq,
+            parsed.through_step, parsed.frames, parsed.records,
+        )  # fmt: skip
+
+
+def stored_entries(database: Database, run: str) -> Iterator[LogEntry]:
+    """A stored run as entries again, attempt by attempt, from its points, events and phases.
+
+    Raises:
+        NotFound: there is no such run.
+    """
+    with database.read() as work:
+        found = work.runs.get(run)
+        if found is None or found.deleted:
+            raise NotFound(f"There is no run {run}.", hint="Nor is there a file of that name.")
+        attempts = sorted(work.runs.attempts(run), key=lambda attempt: attempt.ordinal)
+        parts = _points(work, run)
+        records = _told(work, run)
+    pos = 0
+    for attempt in attempts:
+        points = {key: part for (key, own), part in parts.items() if own == attempt.id}
+        for entry in _attempt_entries(found, attempt, points, records.get(attempt.id, [])):
+            pos += 1
+            yield dataclasses.replace(entry, pos=pos)
+
+
+# -- parameters ---------------------------------------------------------------------------------
+
+
+def _changed(cls: type[Detector], params: Mapping[str, str]) -> tuple[type[Detector], set[str]]:
+    """The detector with those of the parameters that it has, and which they were."""
+    defaults = _default_params(cls)
+    if defaults is None:
+        return cls, set()
+    own = {field.name: getattr(defaults, field.name) for field in dataclasses.fields(defaults)}
+    mine = {name: _like(own[name], text, name) for name, text in params.items() if name in own}
+    if not mine:
+        return cls, set()
+    chosen = dataclasses.replace(defaults, **mine)
+
+    def begin(self: Detector, facts: RunFacts, params: object = None) -> None:
+        cls.__init__(self, facts, chosen)
+
+    return type(cls.__name__, (cls,), {"__init__": begin}), set(mine)
+
+
+def _default_params(cls: type[Detector]) -> typing.Any:
+    """An instance of the dataclass a detector's ``params`` argument is annotated with."""
+    hint = typing.get_type_hints(cls.__init__).get("params")
+    options = typing.get_args(hint) or (hint,)
+    found = next((option for option in options if dataclasses.is_dataclass(option)), None)
+    return found() if isinstance(found, type) else None
+
+
+def _like(value: object, text: str, name: str) -> object:
+    """``text`` as a value of the kind of ``value``."""
+    try:
+        if isinstance(value, bool):
+            return {"true": True, "false": False}[text.lower()]
+        if isinstance(value, int):
+            return int(text)
+        if isinstance(value, float):
+            return float(text)
+        if isinstance(value, tuple):
+            kind = type(value[0]) if value else float
+            return tuple(kind(part) for part in text.split(","))
+    except (ValueError, KeyError):
+        raise UnknownFilter(f"{name} cannot be {text!r}; now it is {value!r}.") from None
+    return text
+
+
+# -- a stored run -------------------------------------------------------------------------------
+
+
+def _points(work: UnitOfWork, run: str) -> dict[tuple[str, str], Ranked]:
+    """All points of a run by (series key, attempt): sealed blocks and the unsealed tail."""
+    keys = {series.number: series.key for series in work.series.all(run)}
+    parts: dict[tuple[str, str], list[Ranked]] = {}
+    for number, key in keys.items():
+        heads = work.blocks.summaries(run, [number], first_step=None, last_step=None)
+        bodies = work.blocks.bodies([block.id for block in heads if block.id is not None])
+        for block in sorted(bodies, key=lambda one: (one.tier, one.id or 0)):
+            parts.setdefault((key, block.attempt), []).append(unpack_points(block.body))
+    sealed = work.readers.positions(run).get(READER, 0)
+    for place, tail in gather(_tail(work, run, sealed)).items():
+        parts.setdefault(place, []).extend(tail)
+    return {place: merge(pieces) for place, pieces in parts.items()}
+
+
+def _tail(work: UnitOfWork, run: str, pos: int) -> Iterator[LogEntry]:
+    while entries := work.log.read(run, after=pos, limit=500):
+        yield from entries
+        pos = entries[-1].pos
+
+
+def _told(work: UnitOfWork, run: str) -> dict[str, list[Record]]:
+    told: dict[str, list[Record]] = {}
+    for attempt, event in work.events.events(run):
+        told.setdefault(attempt, []).append(event)
+    for attempt, phase in work.events.phases(run):
+        begin = dataclasses.replace(phase, end_step=None, end_at=None)
+        told.setdefault(attempt, []).append(begin)
+        if phase.end_step is not None:
+            told[attempt].append(phase)
+    return told
+
+
+def _attempt_entries(
+    run: Run, attempt: Attempt, points: Mapping[str, Ranked], told: list[Record]
+) -> Iterator[LogEntry]:
+    steps = np.unique(
+        np.concatenate([part.steps for part in points.values()] or [np.empty(0, np.int64)])
+    )
+    chunks = [steps[i : i + ROWS_PER_ENTRY] for i in range(0, len(steps), ROWS_PER_ENTRY)]
+    for index, chunk in enumerate(chunks):
+        last = index == len(chunks) - 1
+        first_step = 0 if index == 0 else int(chunk[0])
+        records = [
+            r for r in told if first_step <= _at_step(r) and (last or _at_step(r) <= chunk[-1])
+        ]
+        frame = _frame(points, chunk)
+        if index == 0:
+            start = AttemptStart(attempt.ordinal, attempt.first_step, attempt.started_at)
+            records = [_facts(run), start, *records]
+        if last and attempt.status is not None:
+            records.append(RunEnd("finished", float(frame.times[-1])))
+        yield LogEntry(
+            run.id, 0, "batch", float(frame.times[-1]), attempt.id, "backtest", index,
+            int(chunk[-1]), (frame,), tuple(records),
+        )  # fmt: skip
+
+
+def _frame(points: Mapping[str, Ranked], steps: Ints) -> ColumnFrame:
+    times = np.zeros(len(steps), np.float64)
+    columns: dict[str, Column] = {}
+    for key, part in points.items():
+        inside = (part.steps >= steps[0]) & (part.steps <= steps[-1])
+        rows = np.searchsorted(steps, part.steps[inside])
+        if not len(rows):
+            continue
+        values, present = np.zeros(len(steps)), np.zeros(len(steps), np.bool_)
+        values[rows], present[rows] = part.values[inside], True
+        times[rows] = np.maximum(times[rows], part.times[inside])
+        columns[key] = Column(values, present)
+    return ColumnFrame(steps, times, columns)
+
+
+def _facts(run: Run) -> RunStart:
+    known = {field.name for field in dataclasses.fields(RunStart)} - {"asleep", "kind"}
+    facts = {name: value for name, value in run.facts.items() if name in known}
+    return RunStart(**{"name": run.name, "at": run.created_at, **facts})
+
+
+def _at_step(record: Record) -> int:
+    if isinstance(record, Event):
+        return record.step
+    if isinstance(record, Phase):
+        return record.begin_step if record.end_step is None else record.end_step
+    return 0
