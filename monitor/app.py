@@ -19,6 +19,7 @@ from fastapi.telemetry import TelemetryConfig
 from starlette.concurrency import run_in_threadpool
 
 from monitor import resources
+from monitor.api.application import Application
 from monitor.api.auth import Keys
 from monitor.api.deps import Parts
 from monitor.api.guard import Guard
@@ -65,7 +66,7 @@ def create_app(settings: Settings) -> FastAPI:
         UnsafeSettings: it would be open to strangers.
     """
     settings.refuse_unsafe()
-    app = FastAPI(
+    app = Application(
         title="Watchkeeper",
         version=program_version(),
         summary="Watches language-model training runs.",

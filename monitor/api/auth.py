@@ -12,6 +12,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, Field
 
+from monitor.api.schemas import PROBLEMS
 from monitor.clock import Clock, wall_s
 from monitor.errors import Unauthorized
 
@@ -96,7 +97,7 @@ async def require_read(request: Request) -> None:
 Ingesting = Depends(require_ingest)
 Reading = Depends(require_read)
 
-router = APIRouter(tags=["login"])
+router = APIRouter(tags=["login"], responses=PROBLEMS)
 
 
 class Login(BaseModel):

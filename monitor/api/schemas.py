@@ -125,7 +125,9 @@ class PointsAnswer:
 def _problem(what: str) -> dict[str, Any]:
     return {
         "description": what,
-        "content": {"application/problem+json": {"schema": Problem.model_json_schema()}},
+        "content": {
+            "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
+        },
     }
 
 
@@ -133,6 +135,8 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: _problem("The request cannot be understood"),
     401: _problem("A token is needed"),
     403: _problem("Host or origin not allowed"),
+    413: _problem("The body is too large"),
+    415: _problem("This content type or coding is not understood"),
     422: _problem("A value is not as it must be"),
     503: _problem("The database is away; try again"),
 }

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -122,38 +123,46 @@ def test_readers_that_leave_leave_nothing_behind(site: Running) -> None:
         time.sleep(0.1)
 
 
-def start(folder: Path, **environment: str) -> tuple[subprocess.Popen[str], str]:
+@contextmanager
+def started(folder: Path, **environment: str) -> Generator[tuple[subprocess.Popen[str], str]]:
     """``watchkeeper serve`` as a process of its own, once it has said where it listens."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "monitor.cli", "serve", "--port", "0", "--data-dir", str(folder)],
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=(folder / "log").open("w"),
-        text=True,
-    )
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line.startswith("Watchkeeper listens on http://127.0.0.1:"), (folder / "log").read_text()
-    return process, line.split()[-1]
+    command = [sys.executable, "-m", "monitor.cli", "serve", "--port", "0"]
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(
+            [*command, "--data-dir", str(folder)],
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            said = (folder / "log").read_text()
+            assert line.startswith("Watchkeeper listens on http://127.0.0.1:"), said
+            yield process, line.split()[-1]
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
 def test_a_server_with_five_open_streams_stops_in_order(
     tmp_path: Path, kind: signal.Signals
 ) -> None:
-    process, url = start(tmp_path)
     said: list[list[str]] = [[] for _ in range(5)]
     ready = threading.Barrier(6)
 
-    def follow(heard: list[str]) -> None:
+    def follow(url: str, heard: list[str]) -> None:
         with httpx.stream("GET", f"{url}/api/v1/stream", timeout=30, trust_env=False) as answer:
             lines = answer.iter_lines()
             next(lines)
             ready.wait(20)
             heard.extend(line for line in lines if line.startswith("event"))
 
-    threads = [threading.Thread(target=follow, args=(heard,)) for heard in said]
-    try:
+    with started(tmp_path) as (process, url):
+        threads = [threading.Thread(target=follow, args=(url, heard)) for heard in said]
         for thread in threads:
             thread.start()
         ready.wait(20)
@@ -161,8 +170,6 @@ def test_a_server_with_five_open_streams_stops_in_order(
         process.send_signal(kind)
         status = process.wait(10)
         took_s = time.monotonic() - began
-    finally:
-        process.kill()
         for thread in threads:
             thread.join(10)
     assert status == 0
@@ -173,32 +180,26 @@ def test_a_server_with_five_open_streams_stops_in_order(
 def test_no_secret_reaches_a_log(tmp_path: Path) -> None:
     """Neither our log nor the server's own repeats a token, from header, cookie, body or query."""
     marker = "marker-4711-secret"
-    process, url = start(
-        tmp_path,
-        WATCHKEEPER_READ_TOKEN=marker,
-        WATCHKEEPER_INGEST_TOKEN=marker + "-in",
-        WATCHKEEPER_LOG_LEVEL="DEBUG",
-    )
-    try:
-        with httpx.Client(base_url=url, trust_env=False) as client:
-            statuses = [
-                client.get("/api/v1/runs", headers={"authorization": f"Bearer {marker}"}),
-                client.get("/api/v1/runs", headers={"authorization": "Bearer wrong"}),
-                client.get(f"/api/v1/runs?token={marker}"),
-                client.get(f"/api/v1/runs?q={marker}"),
-                client.post("/login", json={"token": marker}),
-                client.post("/login", json={"token": marker + "x"}),
-                client.post(
-                    "/api/v1/batches",
-                    content=body(batch("r", 0, [1])),
-                    headers={
-                        "content-type": "application/json",
-                        "authorization": f"Bearer {marker}-in",
-                    },
-                ),
-                client.get("/api/v1/runs"),
-            ]
-    finally:
+    environment = {
+        "WATCHKEEPER_READ_TOKEN": marker,
+        "WATCHKEEPER_INGEST_TOKEN": marker + "-in",
+        "WATCHKEEPER_LOG_LEVEL": "DEBUG",
+    }
+    ingesting = {"content-type": "application/json", "authorization": f"Bearer {marker}-in"}
+    with (
+        started(tmp_path, **environment) as (process, url),
+        httpx.Client(base_url=url, trust_env=False) as client,
+    ):
+        statuses = [
+            client.get("/api/v1/runs", headers={"authorization": f"Bearer {marker}"}),
+            client.get("/api/v1/runs", headers={"authorization": "Bearer wrong"}),
+            client.get(f"/api/v1/runs?token={marker}"),
+            client.get(f"/api/v1/runs?q={marker}"),
+            client.post("/login", json={"token": marker}),
+            client.post("/login", json={"token": marker + "x"}),
+            client.post("/api/v1/batches", content=body(batch("r", 0, [1])), headers=ingesting),
+            client.get("/api/v1/runs"),
+        ]
         process.terminate()
         process.wait(10)
     assert [answer.status_code for answer in statuses] == [200, 401, 400, 401, 204, 401, 200, 200]
