@@ -8,7 +8,6 @@ COPY trainer_hooks trainer_hooks
 COPY web web
 COPY migrations migrations
 COPY docs/detectors docs/detectors
-COPY docs/detectors docs/detectors
 RUN pip install --no-cache-dir -c constraints.txt ".[server,postgres]"
 RUN useradd --system --create-home --home-dir /data watchkeeper
 

@@ -40,7 +40,7 @@ def test_a_name_that_is_not_there_is_refused_without_loading_anything() -> None:
     assert not loaded & set(HEAVY)
 
 
-@pytest.mark.parametrize("words", [["version"], ["--help"], ["serve", "--help"]])
+@pytest.mark.parametrize("words", [["version"], ["--help"]])
 def test_the_command_line_loads_no_floor_it_does_not_need(words: list[str]) -> None:
     loaded = modules_after(
         f"from monitor.cli import main\ntry:\n    main({words!r})\nexcept SystemExit:\n    pass"
