@@ -5,6 +5,7 @@ import { logTicks, range, tickNames, ticks } from './axis.js';
 import { $, h, s } from './dom.js';
 import { num } from './format.js';
 import { drawOver, drawUnder } from './overlay.js';
+import { fits } from './patterns.js';
 import { Pointer } from './pointer.js';
 import { token } from './theme.js';
 import { ema, extent, nearest, withGaps } from './tracks.js';
@@ -251,13 +252,6 @@ export class Chart {
     this.board.charts.delete(this);
     Plotly.purge(this.plot);
   }
-}
-
-/** Whether a key fits a pattern, where `*` stands for anything. @param {string} pattern @param {string} key */
-export function fits(pattern, key) {
-  if (!pattern.includes('*')) return pattern === key;
-  const parts = pattern.split('*').map((part) => part.replace(/[.+?^${}()|[\]\\]/g, '\\$&'));
-  return new RegExp(`^${parts.join('.*')}$`, 's').test(key);
 }
 
 /** @param {Track} track @param {number} scale @returns {Track} */

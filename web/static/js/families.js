@@ -2,7 +2,8 @@
 /* The six charts that stay open, and all other signals by family, folded until asked for. */
 
 import { glyph, h } from './dom.js';
-import { figure, fits } from './chart.js';
+import { figure } from './chart.js';
+import { fits } from './patterns.js';
 import { groupName, num, percent } from './format.js';
 import { spark } from './spark.js';
 import { value } from './tracks.js';

@@ -1,10 +1,11 @@
 // @ts-check
 /* One run: healthy, look or act? Since when, why, which checkpoint is good, when does it end? */
 
-import { $, $$, button, choice, foreign, glyph, h, press, say } from '../dom.js';
+import { $, $$, button, choice, foreign, glyph, h, press, say, tag } from '../dom.js';
 import { alertPage, get, now, post, runPath, whoAmI } from '../api.js';
 import { Board } from '../board.js';
-import { figure, fits } from '../chart.js';
+import { figure } from '../chart.js';
+import { fits } from '../patterns.js';
 import { Families, mainSpecs } from '../families.js';
 import { ago, clock, clockSeconds, count, duration, plural } from '../format.js';
 import { fourNumbers } from '../four.js';
@@ -186,7 +187,9 @@ function paintFoot() {
   const names = /** @type {const} */ (['produced', 'stored', 'duplicate', 'refused', 'queued', 'spooled', 'dropped']);
   $('#account').hidden = !Object.keys(a).length;
   const lost = (a.dropped ?? 0) + (a.refused ?? 0);
-  $('#account').replaceChildren(h('h2', {}, 'Account of values'), h('p', { class: 'account' }, ...names.map((name) => h('span', {}, h('b', {}, count(a[name] ?? 0)), ` ${name}`)), lost ? h('span', { class: 'tag look' }, glyph('look'), `${count(lost)} did not make it`) : h('span', { class: 'tag ok' }, glyph('ok'), 'nothing was lost')));
+  const open_ = (a.produced ?? 0) - names.slice(1).reduce((sum, name) => sum + (a[name] ?? 0), 0);
+  const verdict = lost ? tag('look', `${count(lost)} did not make it`) : open_ > 0 ? tag('info', `${count(open_)} on their way`) : tag('ok', 'nothing was lost');
+  $('#account').replaceChildren(h('h2', {}, 'Account of values'), h('p', { class: 'account' }, ...names.map((name) => h('span', {}, h('b', {}, count(a[name] ?? 0)), ` ${name}`)), verdict));
 }
 
 function paint() {
