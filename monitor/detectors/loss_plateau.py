@@ -71,6 +71,7 @@ class _Curve:
     counts: dict[str, int] = field(default_factory=dict)
     frozen: dict[str, float] | None = None
     scale: int = 0
+    level: float = 0.0
     onset_step: int | None = None
     onset_at: float | None = None
     first: list[float] = field(default_factory=list)
@@ -224,7 +225,7 @@ class LossPlateau(Detector):
         window = judge_window(t_N, loss_N, after, fit_decay(t_N[:-after], loss_N[:-after]))
         if window is None or not self._is_short(window, params.power_cut, params.power_cut):
             return []
-        curve.frozen, curve.scale = asdict(window.fit), after
+        self._freeze(curve, window, after)
         curve.onset_step, curve.onset_at = curve.blocks.steps[-after], curve.blocks.times[-after]
         return [self._bad(frame, key, curve, "plateau", window)]
 
@@ -258,11 +259,15 @@ class LossPlateau(Detector):
             return [self._verdict(frame, "calm", "info", "progress", None)]
         return []
 
+    def _freeze(self, curve: _Curve, window: Window, blocks: int) -> None:
+        """What a plateau teaches must not become what is expected."""
+        curve.frozen, curve.scale = asdict(window.fit), blocks
+        curve.level = float(np.median(curve.blocks.losses[-blocks:]))
+
     def _fire(
         self, frame: StepFrame, key: str, curve: _Curve, window: Window, blocks: int
     ) -> Verdict:
-        """Freeze the fit: what a plateau teaches must not become what is expected."""
-        curve.frozen, curve.scale = asdict(window.fit), blocks
+        self._freeze(curve, window, blocks)
         dropped = int(self.params.drop_share * len(curve.blocks.losses))
         self._mark_onset(curve, window, dropped)
         return self._bad(frame, key, curve, "plateau", window)
@@ -283,8 +288,8 @@ class LossPlateau(Detector):
         window = judge_window(t_N, loss_N, blocks, Fit(**(curve.frozen or {})))
         if window is None or blocks < 3:
             return []
-        fallen = window.observed > 2.0 * window.sd
-        if fallen and window.observed > self.params.recovered_share * window.expected:
+        fallen = curve.level - float(np.median(loss_N[-3:]))
+        if fallen > max(3.0 * window.fit.sigma, self.params.recovered_share * window.expected):
             self._forget(curve)
             curve.blocks.cut(-1)
             return [self._verdict(frame, "calm", "info", "progress", None)]
@@ -365,7 +370,7 @@ class LossPlateau(Detector):
             summary=self._summary(key, curve, window, reason, improving),
             causes=causes,
             first_action="wait: the run is still learning." if improving else _first_action(causes),
-            clears=f"{key} falling by at least half of what its past lets expect.",
+            clears=f"{key} below the plateau by half of what its past lets expect.",
         )
         title = "top-1 flat, top-10 still improving: wait" if improving else self.title
         if reason == "no_progress":
