@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 
 from monitor.errors import UnreadableLog
@@ -159,7 +160,8 @@ def _attempt(stretch: Stretch, calendar: float) -> ImportedAttempt:
         end = _frame_end(stretch, steps, begin)
         frames.append(_frame(stretch, steps[begin:end], calendar))
         begin = end
-    return ImportedAttempt(stretch.first_step, steps[-1], tuple(frames))
+    events = tuple(replace(e, at=round(e.at + calendar, 3)) for e in stretch.events)
+    return ImportedAttempt(stretch.first_step, steps[-1], tuple(frames), events)
 
 
 def _frame_end(stretch: Stretch, steps: list[int], begin: int) -> int:

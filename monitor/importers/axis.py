@@ -9,6 +9,8 @@ from statistics import median
 from monitor.importers.base import Tally
 from monitor.importers.names import Axis
 from monitor.importers.rows import Row
+from monitor.importers.stalls import stalls
+from trainer_hooks.wire import Event
 
 FEW_REWINDS = 8
 REWIND_SHARE = 0.02
@@ -26,6 +28,7 @@ class Stretch:
     first_step: int
     values: dict[int, dict[str, float]] = field(default_factory=dict)
     times: dict[int, float] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
 
 
 def place(rows: list[Row], tally: Tally) -> list[Stretch]:
@@ -147,6 +150,7 @@ def _merged(rows: list[Row], tally: Tally) -> Stretch:
         if time is not None:
             stretch.times[step] = max(time, stretch.times.get(step, time))
     stretch.first_step = min(stretch.values)
+    stretch.events = sorted(stalls(rows), key=lambda event: event.step)
     return stretch
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer_hooks.wire import Frame, RunKind, Scalar, SeriesSpec
+from trainer_hooks.wire import Event, Frame, RunKind, Scalar, SeriesSpec
 
 MAX_ROWS = 5_000_000
 MAX_INFLATED_BYTES = 2 * 1024**3
@@ -67,11 +67,12 @@ class RawLog:
 
 @dataclass(frozen=True, slots=True)
 class ImportedAttempt:
-    """One stretch of the log without going back; frames by rising step."""
+    """One stretch of the log without going back; frames and events by rising step."""
 
     first_step: int
     last_step: int
     frames: tuple[Frame, ...]
+    events: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

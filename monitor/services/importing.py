@@ -11,6 +11,8 @@ from monitor.importers.base import Imported, ImportedAttempt
 from trainer_hooks.wire import (
     AttemptStart,
     Batch,
+    Event,
+    Frame,
     Receipt,
     Record,
     RunEnd,
@@ -68,7 +70,7 @@ def batches(imported: Imported, *, run: str, name: str) -> Iterator[Batch]:
             *imported.specs,
         ]
         for seq, frame in enumerate(attempt.frames):
-            records = head if seq == 0 else []
+            records = [*(head if seq == 0 else []), *_events(attempt, frame)]
             if ordinal == last and seq == len(attempt.frames) - 1:
                 end = RunEnd("finished", frame.times[-1], attempt.last_step)
                 records = [*records, end]
@@ -92,6 +94,11 @@ def _run_start(imported: Imported, name: str) -> RunStart:
         config=config,
     )
     return replace(start, **imported.facts)  # type: ignore[arg-type]
+
+
+def _events(attempt: ImportedAttempt, frame: Frame) -> list[Event]:
+    first, last = frame.steps[0], frame.steps[-1]
+    return [event for event in attempt.events if first <= event.step <= last]
 
 
 def _first_time(attempt: ImportedAttempt) -> float:
