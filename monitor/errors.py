@@ -17,6 +17,7 @@ WatchkeeperError (500)
 ├── Unavailable (503)            database away or busy; come back after `retry_after_s`
 │   └── DiskFull (507)
 ├── UnsafeSettings               refused at start: exit status 2
+├── InUse                        another server process has the database
 └── SchemaTooNew                 the database belongs to a newer program
 """
 
@@ -115,6 +116,10 @@ class DiskFull(Unavailable):
 
 class UnsafeSettings(WatchkeeperError):
     title = "These settings would not be safe"
+
+
+class InUse(WatchkeeperError):
+    title = "Another process has the database"
 
 
 class SchemaTooNew(WatchkeeperError):

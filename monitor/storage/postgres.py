@@ -170,6 +170,9 @@ class PostgresDatabase:
         with self.read() as work:
             return work.log.heads()
 
+    def begin_serving(self) -> None:
+        """Nothing to do: several servers may share the work."""
+
     def size_bytes(self) -> int:
         with self._engine.connect() as connection:
             query = "SELECT pg_database_size(current_database())"

@@ -18,6 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
 from monitor.errors import DiskFull, Unavailable
+from monitor.storage.alone import FileLock, take_back_claims
 from monitor.storage.base import UnitOfWork
 from monitor.storage.tasks import Task
 from monitor.storage.watchers import Callback, Watchers
@@ -47,6 +48,7 @@ class SqliteDatabase:
         self._writer_engine = _engine(url, pool_size=1, overflow=1, reading=False)
         self._reader_engine = _engine(url, pool_size=_READERS, overflow=0, reading=True)
         self._watchers = Watchers()
+        self._alone = FileLock(self._path.with_name(self._path.name + ".lock"))
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -130,6 +132,11 @@ class SqliteDatabase:
     def on_append(self, callback: Callback) -> None:
         self._watchers.add(callback)
 
+    def begin_serving(self) -> None:
+        self._alone.take()
+        with self._writer_engine.begin() as connection:
+            take_back_claims(connection)
+
     def size_bytes(self) -> int:
         files = (self._path, self._path.with_name(self._path.name + "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
@@ -146,6 +153,7 @@ class SqliteDatabase:
             thread.join()
         self._reader_engine.dispose()
         self._writer_engine.dispose()
+        self._alone.release()
 
 
 def _run_behind_savepoint(connection: Connection, task: Task) -> dict[str, int]:
