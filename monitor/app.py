@@ -28,7 +28,7 @@ from monitor.api.problems import install
 from monitor.api.routes import ROUTERS
 from monitor.api.static import Static
 from monitor.clock import wall_s
-from monitor.errors import WatchkeeperError
+from monitor.errors import UnsafeSettings, WatchkeeperError
 from monitor.senders.http import HttpSender
 from monitor.services.delivery import Delivery
 from monitor.services.detection import Detection
@@ -123,7 +123,20 @@ def assemble(settings: Settings, database: Database) -> Parts:
     latest = Latest()
     overview = Overview(latest, wall_s, settings.base_url)
     live = Live(database, overview)
-    workers = Supervisor(_workers(settings, database, owner))
+    sender = HttpSender(settings.webhook_allow_private)
+    sending = Delivery(database, wall_s, owner, sender, base_url=settings.base_url)
+    delivery = Worker("delivery", sending.run_once, 1.0)
+    detection = Detection(database, wall_s, owner, told=delivery.wake)
+    sealer = Sealer(database, wall_s, owner)
+    workers = Supervisor(
+        (
+            Worker("detection", detection.run_all, 1.0, follows_log=True),
+            Worker("sealer", sealer.run_once, 1.0, follows_log=True),
+            delivery,
+            Worker("ticks", Ticks(database, owner).run_once, 1.0),
+            Worker("presence", Presence(database).run_once, 5.0),
+        )
+    )
     scrape = Scrape(database, latest, workers.health, live.__len__, wall_s, program_version())
     return Parts(
         database=database,
@@ -134,21 +147,8 @@ def assemble(settings: Settings, database: Database) -> Parts:
         scrape=scrape,
         workers=workers,
         clock=wall_s,
+        at_stop=(detection.close,),
     )
-
-
-def _workers(settings: Settings, database: Database, owner: str) -> list[Worker]:
-    sender = HttpSender(settings.webhook_allow_private)
-    sending = Delivery(database, wall_s, owner, sender, base_url=settings.base_url)
-    delivery = Worker("delivery", sending.run_once, 1.0)
-    detection = Detection(database, wall_s, owner, told=delivery.wake)
-    return [
-        Worker("detection", detection.run_all, 1.0, follows_log=True),
-        Worker("sealer", Sealer(database, wall_s, owner).run_once, 1.0, follows_log=True),
-        delivery,
-        Worker("ticks", Ticks(database, owner).run_once, 1.0),
-        Worker("presence", Presence(database).run_once, 5.0),
-    ]
 
 
 def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
@@ -169,12 +169,9 @@ def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextMan
 
 
 def _start(settings: Settings) -> Parts:
-    database = open_database(database_address(settings))
+    database = _open(settings)
     try:
-        if settings.migrate:
-            migrate.upgrade(database)
-        else:
-            migrate.require_current(database)
+        database.begin_serving()
         parts = assemble(settings, database)
         database.write(lambda uow: _save_webhook(uow, settings))
         database.on_append(parts.live.appended)
@@ -186,9 +183,41 @@ def _start(settings: Settings) -> Parts:
     return parts
 
 
+def _open(settings: Settings) -> Database:
+    """The database at this program's schema.
+
+    Raises:
+        UnsafeSettings: its address cannot be understood, or it is behind and may not be migrated.
+    """
+    try:
+        database = open_database(database_address(settings))
+    except ValueError:
+        raise UnsafeSettings(
+            "WATCHKEEPER_DATABASE_URL cannot be understood.",
+            hint="It looks like postgresql://user:password@host/name.",
+        ) from None
+    try:
+        if settings.migrate:
+            migrate.upgrade(database)
+        else:
+            migrate.require_current(database)
+    except RuntimeError as error:
+        database.close()
+        raise UnsafeSettings(f"{error}.") from None
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
 def _stop(parts: Parts) -> None:
     parts.live.close()
     parts.workers.stop()
+    for close in parts.at_stop:
+        try:
+            close()
+        except WatchkeeperError as error:
+            _log.warning("while stopping: %s", error.detail)
     parts.database.close()
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
-from starlette.responses import Response
 
 from monitor.clock import Clock
 from monitor.domain.run import Run
@@ -22,7 +22,10 @@ from monitor.storage.base import Database, UnitOfWork
 
 @dataclass(slots=True)
 class Parts:
-    """The running server's parts, put together by ``app`` and torn down by it."""
+    """The running server's parts, put together by ``app`` and torn down by it.
+
+    ``at_stop`` is called when the workers have stopped and the database is still open.
+    """
 
     database: Database
     ingest: Ingest
@@ -32,6 +35,7 @@ class Parts:
     scrape: Scrape
     workers: Supervisor
     clock: Clock
+    at_stop: tuple[Callable[[], None], ...] = ()
 
 
 def parts(request: Request) -> Parts:
@@ -93,6 +97,3 @@ def known_run(uow: UnitOfWork, run: str) -> Run:
     if found.deleted:
         raise Gone("This run was deleted.")
     return found
-
-
-__all__ = ["Parts", "Response", "known_run", "parts"]

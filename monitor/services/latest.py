@@ -135,11 +135,19 @@ class Latest:
             while len(self._runs) > KEPT_RUNS:
                 self._runs.popitem(last=False)
         with lock:
-            if recent.pos == 0:
-                _from_store(uow, run, recent)
+            if recent.pos < uow.log.first(run) - 1 or recent.pos == 0:
+                recent = self._begin(uow, run, lock)
             while entries := uow.log.read(run, after=recent.pos, limit=PAGE):
                 for entry in entries:
                     recent.take(entry)
+        return recent
+
+    def _begin(self, uow: UnitOfWork, run: str, lock: threading.Lock) -> Recent:
+        """Start from the store: we never looked, or not for so long that the log went on."""
+        recent = Recent()
+        _from_store(uow, run, recent)
+        with self._lock:
+            self._runs[run] = (lock, recent)
         return recent
 
     def forget(self, run: str) -> None:
