@@ -89,7 +89,8 @@ class LossPlateau(Detector):
         *PREFERRED, "lr/*", "tokens_seen", "repeat_share", "effective_lr/*", "top1/probe",
         "top10/probe", "median_rank/probe",
     )  # fmt: skip
-    hold: ClassVar[Hold] = Hold(k=1, m=1, calm=3)
+    # Blocks in a row are counted in here, in both directions.
+    hold: ClassVar[Hold] = Hold(k=1, m=1, calm=1)
 
     def __init__(self, facts: RunFacts, params: Params | None = None) -> None:
         self.params = params or Params()
@@ -310,7 +311,9 @@ class LossPlateau(Detector):
             per_point / math.sqrt(len(curve.first)), per_block / math.sqrt(len(recent_N))
         )
         fell = median(curve.first) - float(np.median(recent_N))
-        if fell + 4.0 * sd >= params.no_progress_share * abs(median(curve.first)):
+        # Twice as much ends it as would have kept it shut.
+        share = params.no_progress_share * (2.0 if curve.flat_from_start else 1.0)
+        if fell + 4.0 * sd >= share * abs(median(curve.first)):
             return None
         curve.onset_step, curve.onset_at = curve.blocks.steps[0], curve.blocks.times[0]
         asked = params.no_progress_share * abs(median(curve.first))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from monitor.clock import Clock
 from monitor.detectors.base import Detector
@@ -123,10 +124,12 @@ class Detection:
         return len(entries) >= self._limit or any(effect.change for effect in effects)
 
     def close(self) -> None:
-        """Store the memory of all runs held, so that the next process has little to replay."""
-        for held in list(self._held.values()):
+        """Store the memory of all runs held and let them go: the next process need not wait."""
+        for run, held in list(self._held.items()):
             if held.saved_pos < held.cursor.pos:
                 self._save(held)
+            self._database.write(partial(_release, run=run, owner=self._owner))
+        self._held.clear()
 
     # -- taking a run --------------------------------------------------------------------------
 
@@ -221,6 +224,10 @@ class Detection:
             self._held.pop(cursor.run, None)
             return
         held.saved_at, held.saved_pos = self._clock(), cursor.pos
+
+
+def _release(uow: UnitOfWork, *, run: str, owner: str) -> None:
+    uow.readers.release(run, READER, owner=owner)
 
 
 def write_effects(uow: UnitOfWork, run: str, effects: Sequence[Effect], now: float) -> int:
