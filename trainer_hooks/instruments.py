@@ -93,7 +93,8 @@ class Instruments:
         found: dict[str, Any] = {}
         due = self._due(step)
         for signal in due:
-            self._run(signal, lambda signal=signal: found.update(signal.measure(step)))  # type: ignore[misc]
+            if self._run(signal, lambda signal=signal: found.update(signal.measure(step))):  # type: ignore[misc]
+                self._errors.worked(f"signal {signal.name}")
         for cadence in {signal.cadence for signal in due} - {"step"}:
             self._schedule.sampled(cadence, step, self._spent_s.pop(cadence, 0.0))
         self._open = None
@@ -165,7 +166,8 @@ class Instruments:
         for signal in self._open or []:
             self._run(signal, lambda signal=signal: signal.after_update(step))  # type: ignore[misc]
 
-    def _run(self, signal: Signal, act: Callable[[], object]) -> None:
+    def _run(self, signal: Signal, act: Callable[[], object]) -> bool:
+        """Whether it worked. Only a measurement that succeeds ends a row of failures."""
         began = time.perf_counter()
         try:
             act()
@@ -173,8 +175,8 @@ class Instruments:
             if self._errors.note_part(f"signal {signal.name}", error):
                 self._signals = [s for s in self._signals if s is not signal]
                 self._switched_off(signal.name, error)
-        else:
-            self._errors.worked(f"signal {signal.name}")
+            return False
         finally:
             spent_s = time.perf_counter() - began
             self._spent_s[signal.cadence] = self._spent_s.get(signal.cadence, 0.0) + spent_s
+        return True

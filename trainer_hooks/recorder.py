@@ -107,11 +107,13 @@ class Recorder:
         mean, counted = self.micro.take()
         loss = mean if loss is None else loss
         tokens = counted if tokens is None else tokens
-        given = {"loss/train": loss, "grad_norm/total": grad_norm}
-        given |= self._logged
-        self._logged = {}
-        given = {key: value for key, value in given.items() if value is not None}
-        for key in given:  # what the loop says wins over what a signal measured
+        given, self._logged = self._logged, {}
+        if loss is not None:
+            given["loss/train"] = loss
+        if grad_norm is not None:
+            given["grad_norm/total"] = grad_norm
+        # What the loop says wins over what a signal measured.
+        for key in given.keys() & (row.cells.keys() | row.tensors.keys()):
             row.cells.pop(key, None)
             row.tensors.pop(key, None)
         split_scalars(given, row.cells, row.tensors)
