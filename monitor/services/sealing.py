@@ -156,8 +156,7 @@ class Sealer:
             head = work.log.head(run)
             plan, points = _plan(work, run, entries)
         pos = entries[-1].pos if entries else cursor.pos
-        sources = {entry.attempt: entry.source for entry in entries if entry.source}
-        dropped = self._database.write(lambda w: _commit(w, run, cursor, pos, plan, sources))
+        dropped = self._database.write(lambda w: _commit(w, run, cursor, pos, plan))
         return Sealed(
             pos=pos,
             points=points,
@@ -168,19 +167,24 @@ class Sealer:
         )
 
 
-def _commit(
-    work: UnitOfWork, run: str, cursor: Cursor, pos: int, plan: _Plan, sources: dict[str, str]
-) -> int:
+def _commit(work: UnitOfWork, run: str, cursor: Cursor, pos: int, plan: _Plan) -> int:
     work.readers.move(cursor, pos)
     work.blocks.replace(run, plan.old, plan.blocks)
     work.blocks.clear_buckets(run, plan.cleared)
     work.blocks.add(run, [], plan.buckets)
-    for attempt, count in plan.overwritten.items():
-        work.log.note_overwritten(run, attempt, sources.get(attempt, ""), count)
+    if plan.overwritten:
+        _note_overwritten(work, run, plan.overwritten)
     # Whoever restores detection's snapshot replays the log from there.
     replayed_from = work.readers.snapshot_pos(run, DETECTION) or 0
     through = min(pos, replayed_from)
     return work.log.drop_through(run, through) if through > 0 else 0
+
+
+def _note_overwritten(work: UnitOfWork, run: str, counts: dict[str, int]) -> None:
+    """Add to the account of the attempt's source (the last one, where it has several)."""
+    sources = {state.attempt: state.source for state in work.log.sources(run)}
+    for attempt, count in counts.items():
+        work.log.note_overwritten(run, attempt, sources[attempt], count)
 
 
 def _plan(work: UnitOfWork, run: str, entries: Sequence[LogEntry]) -> tuple[_Plan, int]:
