@@ -45,7 +45,7 @@ class Columns:
     @property
     def keys(self) -> Iterable[str]:
         """Every series in here."""
-        return (key for _, _, columns in self.frames for key in columns)
+        return (str(key) for _, _, columns in self.frames for key in columns)
 
 
 def group(rows: Sequence[Row]) -> Columns:
@@ -93,7 +93,7 @@ def encode_batch(envelope: Mapping[str, Any], columns: Columns, records: Sequenc
 
 
 def _encode_frame(steps: list[int], times: list[float], columns: dict[str, list[Any]]) -> str:
-    cells = ",".join(f"{_dump(key)}:{_encode_column(c)}" for key, c in columns.items())
+    cells = ",".join(f"{_dump(str(key))}:{_encode_column(c)}" for key, c in columns.items())
     return f'{{"steps":{_dump(steps)},"times":{_dump(times)},"columns":{{{cells}}}}}'
 
 
