@@ -64,8 +64,8 @@ test-all: $(INSTALLED) $(TSC)  ## the long tests too
 	$(BIN)/pytest -m "not gpu" $(ARGS)
 
 bench: $(INSTALLED)  ## measure; NAME=hooks|ingest|read|... one bench
-	@for file in tests/bench/bench_$(if $(filter all,$(NAME)),*,$(NAME)).py; do \
-		test -f "$$file" || { echo "No bench $(NAME)"; exit 2; }; $(BIN)/python "$$file" $(ARGS) || exit 1; \
+	@set -e; for file in $(if $(filter all,$(NAME)),$(filter-out %/__init__.py tests/bench/test_%,$(wildcard tests/bench/*.py)),tests/bench/$(NAME).py); do \
+		echo "== $$file"; $(BIN)/python -m tests.bench.$$(basename "$$file" .py) $(ARGS); \
 	done
 
 golden: $(INSTALLED)  ## write the recorded answers anew; review the difference before committing it

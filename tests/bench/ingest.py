@@ -144,7 +144,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         url = args.url or f"sqlite:///{Path(folder) / 'bench.db'}"
         result = measure(url, args.points, args.workers)
-    sys.stdout.write(json.dumps({"bench": "ingest", "database": url.split(":")[0], **result}) + "\n")
+    sys.stdout.write(
+        json.dumps({"bench": "ingest", "database": url.split(":")[0], **result}) + "\n"
+    )
 
 
 if __name__ == "__main__":
