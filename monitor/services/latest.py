@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from monitor.domain.log import ColumnFrame, LogEntry
+from monitor.domain.log import Column, ColumnFrame, LogEntry, Matrix
 from monitor.storage.base import UnitOfWork
 from trainer_hooks.wire import AttemptStart
 
@@ -68,6 +68,7 @@ class Recent:
     pace: list[tuple[int, float]] = field(default_factory=list)
     ordinals: dict[str, int] = field(default_factory=dict)
     newest: int = 0
+    _dense: dict[tuple[str, ...], ColumnFrame] = field(default_factory=dict)
 
     def take(self, entry: LogEntry) -> None:
         """Go on by one entry of the log."""
@@ -92,32 +93,55 @@ class Recent:
             self.newest = start.ordinal
             self.spark.cut(start.first_step)
             self.pace.clear()
+            self.settle()
             self.values = {k: v for k, v in self.values.items() if v.step < start.first_step}
 
     def _frame(self, frame: ColumnFrame) -> None:
+        """A dense frame is looked at when values are asked for: only its like's newest counts."""
+        columns = frame.columns
+        dense = isinstance(columns, Matrix) and columns.present is None
+        keys = tuple(columns)
+        if SPARK_KEY in keys:
+            self._loss(frame, columns[SPARK_KEY])
+        if not dense:
+            self._values(frame)
+            return
+        known = self._dense.get(keys)
+        if len(frame.steps) and (known is None or frame.steps[-1] >= known.steps[-1]):
+            self._dense[keys] = frame
+
+    def settle(self) -> None:
+        """Bring ``values`` up to date."""
+        for frame in self._dense.values():
+            self._values(frame)
+        self._dense.clear()
+
+    def _values(self, frame: ColumnFrame) -> None:
         for key, column in frame.columns.items():
-            rows: Sequence[int] = range(len(frame.steps))
-            if column.present is not None:
-                rows = column.present.nonzero()[0].tolist()
+            rows = _rows_of(frame, column)
             if not rows:
                 continue
-            if key == SPARK_KEY:
-                self._loss(frame, column.values, rows)
             row = rows[-1]
             step = int(frame.steps[row])
             known = self.values.get(key)
             if known is None or step >= known.step:
                 self.values[key] = Last(step, float(frame.times[row]), float(column.values[row]))
 
-    def _loss(self, frame: ColumnFrame, values: Iterable[float], rows: Iterable[int]) -> None:
-        line = list(values)
-        for row in rows:
+    def _loss(self, frame: ColumnFrame, column: Column) -> None:
+        for row in _rows_of(frame, column):
             step = int(frame.steps[row])
             if not self.spark.steps or step > self.spark.steps[-1]:
-                self.spark.add(step, float(line[row]))
+                self.spark.add(step, float(column.values[row]))
             if not self.pace or step > self.pace[-1][0]:
                 self.pace.append((step, float(frame.times[row])))
         del self.pace[:-PACE_STEPS]
+
+
+def _rows_of(frame: ColumnFrame, column: Column) -> Sequence[int]:
+    if column.present is None:
+        return range(len(frame.steps))
+    rows: list[int] = column.present.nonzero()[0].tolist()
+    return rows
 
 
 class Latest:
@@ -140,6 +164,7 @@ class Latest:
             while entries := uow.log.read(run, after=recent.pos, limit=PAGE):
                 for entry in entries:
                     recent.take(entry)
+            recent.settle()
         return recent
 
     def _begin(self, uow: UnitOfWork, run: str, lock: threading.Lock) -> Recent:
