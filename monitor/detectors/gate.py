@@ -70,32 +70,33 @@ class LrWatch:
     trough: float = 0.0
     was_cut: bool = False
     cut_step: int | None = None
+    cut_at: float | None = None
     changes: int = 0
 
     def see(self, frame: StepFrame) -> None:
         """Take in the largest of the frame's learning rates, if it has any."""
         rates = [v for key, v in frame.values.items() if key.startswith("lr/") and v >= 0]
         if rates:
-            self._take(max(rates), frame.step)
+            self._take(max(rates), frame.step, frame.t)
 
-    def _take(self, rate: float, step: int) -> None:
+    def _take(self, rate: float, step: int, at: float) -> None:
         previous = self.value
         self.value = rate
         if previous is None:
             self.peak = self.trough = rate
             return
-        self._note_cut(previous, rate, step)
+        self._note_cut(previous, rate, step, at)
         self._note_change(previous, rate)
         self.rising = rate > self.peak
         if self.rising:
             self.peak = self.trough = rate
         self.trough = min(self.trough, rate)
 
-    def _note_cut(self, previous: float, rate: float, step: int) -> None:
+    def _note_cut(self, previous: float, rate: float, step: int, at: float) -> None:
         if rate >= TAIL_SHARE * self.peak:
             self.was_cut = False
         elif previous > CUT_SHARE * self.peak:
-            self.was_cut, self.cut_step = True, step
+            self.was_cut, self.cut_step, self.cut_at = True, step, at
 
     def _note_change(self, previous: float, rate: float) -> None:
         warm_restart = self.trough < 0.5 * self.peak and rate > 2.0 * self.trough

@@ -227,7 +227,7 @@ class LossPlateau(Detector):
         if window is None or not self._is_short(window, params.power_cut, params.power_cut):
             return []
         self._freeze(curve, window, after)
-        curve.onset_step, curve.onset_at = curve.blocks.steps[-after], curve.blocks.times[-after]
+        curve.onset_step, curve.onset_at = cut, self._signs.lr.cut_at
         return [self._bad(frame, key, curve, "plateau", window)]
 
     def _is_short(self, window: Window, power: float, z: float) -> bool:

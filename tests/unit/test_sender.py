@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
+import time
 from collections.abc import Generator
 
 import pytest
@@ -114,6 +116,30 @@ def test_the_connection_goes_to_the_address_that_was_checked(
     assert asked == ["hooks.example.org"]
     assert f"host: hooks.example.org:{port}".encode() in got[0].lower()
     assert got[0].startswith(b"POST /path HTTP/1.1")
+
+
+def test_a_receiver_that_drips_is_given_up() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port, done = listener.getsockname()[1], threading.Event()
+
+    def drip() -> None:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nx-drip: ")
+            while not done.wait(0.05):
+                connection.sendall(b"x")
+
+    thread = threading.Thread(target=drip, daemon=True)
+    thread.start()
+    began = time.monotonic()
+    try:
+        answer = HttpSender(["127.0.0.1"], longest_s=0.5)(f"http://127.0.0.1:{port}/", b"", {})
+    finally:
+        done.set()
+        listener.close()
+        thread.join(5.0)
+    assert answer.status is None
+    assert time.monotonic() - began < 5.0
 
 
 def test_resolving_knows_the_numbers() -> None:
