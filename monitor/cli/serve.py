@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 import sys
+from contextlib import closing, suppress
 from types import FrameType
 
 import uvicorn
@@ -35,7 +36,8 @@ def run(options: argparse.Namespace) -> int:
 
     app = create_app(settings)
     server = Server(app, settings)
-    server.run(sockets=[listening])
+    with closing(listening), suppress(SystemExit):  # uvicorn's word for a start that failed
+        server.run(sockets=[listening])
     if server.started:
         return 0
     failure = getattr(app.state, "failure", None)

@@ -49,7 +49,7 @@ class Line:
         self.values.append(value)
         if len(self.steps) > SPARK_POINTS:
             self.steps, self.values = self.steps[::2], self.values[::2]
-            self.stride = max(1, (self.steps[-1] - self.steps[0]) // len(self.steps) * 2)
+            self.stride = self.steps[-1] - self.steps[-2]
 
     def cut(self, step: int) -> None:
         """Forget this step and all above: a rewind."""
