@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-
 PLAIN = frozenset({float, int})
 
 

@@ -42,7 +42,7 @@ def _gunzip(body: bytes, limit: int) -> bytes:
             _check(total, limit)
             pieces.append(piece)
             rest = member.unconsumed_tail
-            if not member.eof and not rest and not piece:
+            if not (rest or piece or member.eof):
                 raise MalformedBody("The gzip body is cut off.")
         rest = member.unused_data.lstrip(b"\x00")  # padding between members is allowed
     if not pieces:

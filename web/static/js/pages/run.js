@@ -347,8 +347,8 @@ function rangeOf(name) {
 start();
 controls();
 const wake = store.changed;
-store.changed = (keys) => { wake(keys); soon(); };
-store.failed = (problem) => toast(problem instanceof Error ? problem.message : 'Some points could not be read.');
+store.changed = (/** @type {string[]} */ keys) => { wake(keys); soon(); };
+store.failed = (/** @type {unknown} */ problem) => toast(problem instanceof Error ? problem.message : 'Some points could not be read.');
 document.addEventListener('visibilitychange', soon);
 void load().then(() => {
   live = new Live({
