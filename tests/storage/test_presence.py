@@ -1,4 +1,4 @@
-"""Running, stalled, lost and done, told apart by arrival; ticks of server time. On both databases."""
+"""Running, stalled, lost and done, by arrival; ticks of server time. On both databases."""
 
 from __future__ import annotations
 
