@@ -83,9 +83,14 @@ class Exits:
             self._pass_on(number, frame)
             return
         self.terminated = True
-        if not callable(self._earlier):
+        if not self._may_go_on():
             self._close("terminated", None)
         self._pass_on(number, frame)
+
+    def _may_go_on(self) -> bool:
+        """Whether a handler that is not ours decides; those of other watches only pass it on."""
+        other = getattr(self._earlier, "__self__", None)
+        return other._may_go_on() if isinstance(other, Exits) else callable(self._earlier)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         if callable(self._earlier):

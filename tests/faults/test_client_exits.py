@@ -126,6 +126,25 @@ def test_an_earlier_handler_still_runs_and_may_go_on(tmp_path: Path) -> None:
         assert server.received.series("loss/train") == {1: 1.0, 2: 0.5}
 
 
+def test_sigterm_ends_every_watch_of_a_process(tmp_path: Path) -> None:
+    code = """
+    v = watch(server=sys.argv[1], run="other", spool_dir=sys.argv[2])
+    v.step(loss=1.0)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(30)
+    """
+    with StubServer() as server:
+        returned, _ = ended(script(tmp_path, server.url, code), time.monotonic())
+        assert returned == -signal.SIGTERM
+        ends = {
+            (key[0], record["status"])
+            for key, batch in server.received.batches.items()
+            for record in batch["records"]
+            if record["kind"] == "run_end"
+        }
+        assert ends == {("r", "terminated"), ("other", "terminated")}
+
+
 @pytest.mark.parametrize("code", ["", "raise ValueError", "w.close()", "os.kill(os.getpid(), 15)"])
 def test_a_server_that_never_answers_holds_nobody(code: str, tmp_path: Path) -> None:
     with black_hole() as url:

@@ -322,3 +322,27 @@ def test_answers_are_sampled_when_due(server: StubServer, tmp_path: Path) -> Non
     assert {a["weights_step"] for a in answers} == {1, 2}
     assert len({a["sampling_id"] for a in answers}) == 2
     assert "sampling" in {p["name"] for p in server.received.records("phase")}
+
+
+def test_an_address_that_is_none_does_not_stop_training(tmp_path: Path) -> None:
+    model, optimizer = tiny()
+    with watch(model, optimizer, server="ftp://nowhere", spool_dir=tmp_path) as w:
+        for _ in range(3):
+            w.step(loss=one_step(model, optimizer))
+        assert w.state_dict()["step"] <= 3
+        w.log({"a": 1.0})
+
+
+def test_watching_without_a_model_loads_no_torch(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from trainer_hooks import watch\n"
+        "w = watch(server='http://127.0.0.1:9', spool_dir=sys.argv[1])\n"
+        "w.log({'a': 1.0}); w.step(loss=1.0); w.close(timeout_s=1)\n"
+        "print([m for m in ('torch', 'numpy', 'httpx', 'pydantic') if m in sys.modules])"
+    )
+    args = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(args, capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.strip() == "[]"
