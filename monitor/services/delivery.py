@@ -142,7 +142,7 @@ class Delivery:
         if alert is None or channel is None or not channel.enabled:
             self._settle(uow, row, "cancelled", None, None)
             return None
-        if row.payload is None and _too_late(alert, row):
+        if row.payload is None and (_too_late(alert, row) or _nothing_to_end(uow, row)):
             self._settle(uow, row, "cancelled", None, None)
             return None
         made = load_format(channel.format)
@@ -207,6 +207,20 @@ def _too_late(alert: Alert, row: OutboxRow) -> bool:
     """An episode that closed before its message left sends nothing; not so when the run ended."""
     gone = alert.state == "resolved" and alert.resolved_reason != "run_ended"
     return gone and row.moment in ("opened", "reminder")
+
+
+def _nothing_to_end(uow: UnitOfWork, row: OutboxRow) -> bool:
+    """Nobody is told of the end of what he was never told of.
+
+    Detection queues the end while the opening is being sent; the opening may yet be withdrawn, or
+    given up. It is settled by now: messages of an alert leave in order.
+    """
+    if row.moment != "resolved":
+        return False
+    return not any(
+        told.channel == row.channel and told.moment == "opened" and told.state == "sent"
+        for told, _ in uow.outbox.of_alert(row.alert)
+    )
 
 
 def retry_after_s(text: str, now: float) -> float | None:

@@ -183,6 +183,19 @@ def test_it_comes_back_when_the_receiver_said(
     assert state_of(database)[0].state == "sent"
 
 
+def test_nobody_hears_of_the_end_of_what_was_never_told(
+    database: Database, delivery: Delivery, receiver: Receiver
+) -> None:
+    """The opening was being prepared while the alert closed: neither message leaves."""
+    prepare(database, receiver, a_row(1), a_row(1, "resolved"))
+    database.write(lambda uow: uow.alerts.save(an_alert(1, "resolved"), None))
+    drain(delivery)
+    with database.read() as uow:
+        states = {row.moment: row.state for row, _ in uow.outbox.of_alert("alert1")}
+    assert states == {"opened": "cancelled", "resolved": "cancelled"}
+    assert receiver.got == []
+
+
 def test_gone_switches_the_channel_off(
     database: Database, delivery: Delivery, receiver: Receiver
 ) -> None:
