@@ -158,7 +158,7 @@ def _fit_start(start: RunStart) -> RunStart:
 def _is_zone(name: str) -> bool:
     try:
         zoneinfo.ZoneInfo(name)
-    except (OSError, ValueError):  # not there, or no name at all
+    except (KeyError, OSError, ValueError):  # not there, or no name at all
         return False
     return True
 
