@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from monitor.clock import Clock, wall_s
@@ -47,6 +47,7 @@ ENDS: Mapping[str, Health] = {
     "terminated": "stopped",
 }
 SEVERITIES = ("critical", "warning", "info")
+REMEMBERED = 5_000
 TOKENS_SEEN = "tokens_seen"
 TOKENS_PER_S = "tokens_per_s"
 
@@ -58,6 +59,7 @@ class Overview:
     latest: Latest
     clock: Clock = wall_s
     base_url: str = ""
+    _summaries: dict[str, tuple[tuple[object, ...], RunSummary]] = field(default_factory=dict)
 
     def runs(
         self, uow: UnitOfWork, *, states: Sequence[RunState] | None, text: str, limit: int
@@ -65,7 +67,25 @@ class Overview:
         """Newest first."""
         found = uow.runs.find(states=states, text=text, limit=limit, before=None)
         counts = uow.alerts.open_counts()
-        return [self.summary(uow, run, counts.get(run.id, {})) for run in found]
+        heads = uow.log.heads()
+        return [
+            self._remembered(uow, run, counts.get(run.id, {}), heads.get(run.id, 0))
+            for run in found
+        ]
+
+    def _remembered(
+        self, uow: UnitOfWork, run: Run, counts: Mapping[str, int], head: int
+    ) -> RunSummary:
+        """The summary made last, if nothing has happened since: all that happens is in the log."""
+        as_of = (head, run.state, run.last_seen_at, tuple(sorted(counts.items())))
+        known = self._summaries.get(run.id)
+        if known is not None and known[0] == as_of and run.state != "lost":
+            return known[1]
+        made = self.summary(uow, run, counts)
+        if len(self._summaries) >= REMEMBERED:
+            self._summaries.clear()
+        self._summaries[run.id] = (as_of, made)
+        return made
 
     def summary(
         self, uow: UnitOfWork, run: Run, counts: Mapping[str, int] | None = None
