@@ -40,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the weights and of the data order")
     parser.add_argument("--fault", choices=list(FAULTS), default="stale_loader")
     parser.add_argument("--onset", type=int, help="first spoilt step; the fault has its own")
-    parser.add_argument("--steps", type=int, default=800, help="steps to train")
+    parser.add_argument("--steps", type=int, help="steps to train; else enough for the fault")
     parser.add_argument("--port", type=int, default=0, help="the dashboard's; 0 takes a free one")
     parser.add_argument("--data-dir", type=Path, help="folder of the database; else a passing one")
     parser.add_argument("--once", action="store_true", help="end by itself, with a line of JSON")
@@ -48,10 +48,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train, watch, and tell; 0 if every value arrived and every alert was told."""
-    from trainer_hooks.zoo.run import truth
+    from trainer_hooks.zoo.run import enough_steps, truth
 
+    steps = options.steps or enough_steps(options.onset)
     try:
-        told = truth(options.fault, seed=options.seed, onset=options.onset, steps=options.steps)
+        told = truth(options.fault, seed=options.seed, onset=options.onset, steps=steps)
     except ValueError as error:
         raise DemoFailed(f"{error}.") from None
     with _orderly_stop(), _folder(options.data_dir) as folder, Processes() as processes:

@@ -25,6 +25,7 @@ from trainer_hooks.zoo.model import CONTEXT, VOCAB, TinyGPT
 from trainer_hooks.zoo.prompts import zoo_prompts
 
 STEPS = 800
+STEPS_AFTER_ONSET = 450
 WARMUP_STEPS = 100
 PEAK_LR = 2.5e-3
 FINAL_LR_SHARE = 0.1
@@ -66,6 +67,11 @@ def truth(fault: str, *, seed: int = 0, onset: int | None = None, steps: int = S
         raise ValueError(f"onset {first} lies outside the run's steps 1 to {steps}")
     last = steps if kind.length is None else min(steps, first + kind.length - 1)
     return Truth(fault, seed, steps, first, last)
+
+
+def enough_steps(onset: int | None) -> int:
+    """Steps that show a fault from this onset on, and what becomes of the run."""
+    return STEPS if onset is None else max(STEPS, onset + STEPS_AFTER_ONSET)
 
 
 def run_zoo(
