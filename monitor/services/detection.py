@@ -226,6 +226,13 @@ class Detection:
         held.saved_at, held.saved_pos = self._clock(), cursor.pos
 
 
+def doubts(uow: UnitOfWork, run: str) -> dict[str, str]:
+    """Detectors that cannot tell yet, and what it would take, as of the last snapshot."""
+    snapshot = uow.readers.load_snapshot(run, READER)
+    found = snapshot.state.get("doubts") if snapshot is not None else None
+    return dict(found) if isinstance(found, dict) else {}
+
+
 def _release(uow: UnitOfWork, *, run: str, owner: str) -> None:
     uow.readers.release(run, READER, owner=owner)
 

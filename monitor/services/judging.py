@@ -83,6 +83,7 @@ class DetectionEngine:
         self._detectors: dict[str, Detector] = {}
         self._broken: dict[str, str] = {}
         self._subjects: dict[tuple[str, str], _Subject] = {}
+        self._doubts: dict[str, str] = {}
         self._readers: dict[str, tuple[str, ...]] = {}
         self._frames = FrameAssembler(lambda key: bool(self._read_by(key)))
         self.ended = False
@@ -202,6 +203,7 @@ class DetectionEngine:
 
     def _take(self, verdict: Verdict, at: float) -> list[Effect]:
         key = (verdict.detector, verdict.subject)
+        self._note_doubt(verdict)
         if verdict.judgement != "bad" and key not in self._subjects:
             return []
         subject = self._subjects.setdefault(key, _Subject())
@@ -212,6 +214,13 @@ class DetectionEngine:
         if was_open and subject.track.open and verdict.judgement == "bad":
             effects += self._go_on(subject, verdict, at)
         return effects
+
+    def _note_doubt(self, verdict: Verdict) -> None:
+        """Who cannot tell yet, and what it would take: shown beside what is asleep."""
+        if verdict.judgement == "cannot_tell" and verdict.evidence is not None:
+            self._doubts[verdict.detector] = verdict.evidence.summary
+        else:
+            self._doubts.pop(verdict.detector, None)
 
     def _advance(
         self, key: tuple[str, str], given: TrackInput, reason: str, at: float, *,
@@ -332,6 +341,7 @@ class DetectionEngine:
             "ended": self.ended,
             "frames": self._frames.snapshot(),
             "broken": dict(self._broken),
+            "doubts": dict(self._doubts),
             "detectors": {
                 name: {"version": detector.version, "state": to_plain(detector.snapshot())}
                 for name, detector in self._detectors.items()
@@ -353,6 +363,7 @@ class DetectionEngine:
         self._kind, self.ended = state["kind"], state["ended"]
         self._frames.restore(state["frames"])
         self._broken = dict(state["broken"])
+        self._doubts = dict(state["doubts"])
         for name, detector in self._ready().items():
             saved = state["detectors"].get(name)
             if saved is not None and saved["version"] == detector.version:

@@ -11,7 +11,7 @@ from monitor.clock import FakeClock
 from monitor.domain.alert import Alert
 from monitor.domain.log import LogEntry
 from monitor.services.alerting import acknowledge, resolve
-from monitor.services.detection import READER, Detection
+from monitor.services.detection import READER, Detection, doubts
 from monitor.storage.base import Channel, Database, OutboxRow
 from tests.fixtures.traces import Row, entries
 from trainer_hooks.wire import Phase, RunEnd
@@ -289,3 +289,16 @@ def test_the_last_checkpoint_before_the_onset_is_in_the_words(database: Database
     assert "100 % of the rows" in said or "% of the rows in the last 20 batches" in said
     assert "Last checkpoint before it: 200; going back loses 1 s." in said
     assert f"Show: http://box:8765/alerts/{alert.id}" in said
+
+
+def test_who_cannot_tell_yet_says_what_it_would_take(database: Database) -> None:
+    short = [
+        Row(step, 1000.0 + step, {"entropy_minus_nll/probe": 0.0, "loss/probe": 2.0})
+        for step in range(0, 100, 25)
+    ]
+    store(database, entries(short))
+    judge = detection(database)
+    drain(judge)
+    judge.close()
+    with database.read() as uow:
+        assert doubts(uow, "run") == {"overconfidence": "needs about 53 more steps"}
