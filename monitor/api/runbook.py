@@ -10,14 +10,14 @@ from typing import Literal
 from monitor.errors import NotFound
 
 BlockKind = Literal["heading", "subheading", "text", "list", "code", "table"]
-_INLINE = re.compile(r"(`[^`]+`|\*\*[^*]+\*\*|\[[^\]]+\]\([^)]+\))")
+_INLINE = re.compile(r"(`[^`]+`|\*\*[^*]+\*\*|\*[^*\s][^*]*\*|\[[^\]]+\]\([^)]+\))")
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of a line: plain text, code or bold. Links keep their text only."""
+    """A piece of a line: plain text, code, bold or stressed. Links keep their text only."""
 
-    kind: Literal["text", "code", "bold"]
+    kind: Literal["text", "code", "bold", "stress"]
     text: str
 
 
@@ -52,6 +52,8 @@ def spans(line: str) -> tuple[Span, ...]:
             found.append(Span("code", piece[1:-1]))
         elif piece.startswith("**"):
             found.append(Span("bold", piece[2:-2]))
+        elif piece.startswith("*") and len(piece) > 2:
+            found.append(Span("stress", piece[1:-1]))
         elif piece.startswith("[") and piece.endswith(")"):
             found.append(Span("text", piece[1 : piece.index("]")]))
         elif piece:
@@ -64,7 +66,7 @@ def parse_runbook(markdown: str) -> Runbook:
     title, blocks = "Run-book", []
     for chunk in _chunks(markdown):
         if chunk[0].startswith("# "):
-            title = chunk[0][2:].strip().strip("`")
+            title = chunk[0][2:].strip().replace("`", "")
             chunk = chunk[1:]
         if chunk:
             blocks.append(_block(chunk))

@@ -26,7 +26,8 @@ export function lampOf(health) {
 
 /** Set a lamp. @param {HTMLElement} lamp @param {string} kind @param {string} word @param {string} size */
 export function setLamp(lamp, kind, word, size) {
-  lamp.className = `lamp ${size} ${kind}${word.length > 7 ? ' long' : ''}`;
+  const quiet = kind === 'done' || kind === 'fail';
+  lamp.className = `lamp ${size} ${kind}${quiet && word.length > 5 ? ' long' : ''}`;
   if (lamp.dataset.word === word && lamp.querySelector(`.glyph.${kind}`)) return;
   lamp.dataset.word = word;
   lamp.replaceChildren(glyph(kind), h('span', {}, word));

@@ -124,8 +124,10 @@ function textKids(answer, diff, mine) {
   const kids = [];
   /** @type {HTMLElement | null} */
   let run_ = null;
-  for (const piece of pieces(answer, diff, mine)) {
-    const token = piece.p === null ? h('span', {}, piece.text) : h('span', { class: `tok ${shade(piece.p)}`, 'data-token': piece.token, 'data-p': piece.text.trim() ? piece.p.toFixed(2).replace(/^0/, '') : null }, piece.text);
+  const all = pieces(answer, diff, mine);
+  for (const [i, piece] of all.entries()) {
+    const ends = all[i + 1]?.token !== piece.token; // one number a token, at its end
+    const token = piece.p === null ? h('span', {}, piece.text) : h('span', { class: `tok ${shade(piece.p)}`, 'data-token': piece.token, 'data-p': ends && piece.text.trim() ? piece.p.toFixed(2).replace(/^0/, '') : null }, piece.text);
     if (!piece.only) {
       run_ = null;
       kids.push(token);

@@ -120,7 +120,8 @@ function paint() {
   $('#first-use').hidden = all.length > 0;
   const live = all.filter(isLive);
   const over = all.filter((run) => !isLive(run));
-  say($('#count'), all.length ? `${live.length} running or expected, ${over.length} over` : 'none yet');
+  say($('.crumb h1'), all.length ? 'Runs' : 'Your first run');
+  say($('#count'), all.length ? `${live.length} running or expected, ${over.length} over` : 'Three lines in the training script; nothing else to set up');
   title(all.length ? heading(live) : 'Your first run');
   tally(live);
   const fit = (/** @type {Run} */ run) => !query || `${run.name} ${run.id} ${run.kind}`.toLowerCase().includes(query);
@@ -156,7 +157,7 @@ function tick() {
   }
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   say($('#now'), `${zone}, ${clock(now(), zone, now() - 86400 * 2)}`);
-  if (!runs.size) say($('#waited'), `Nothing has arrived in ${duration(now() - opened)}. This page turns into the list of runs by itself.`);
+  if (!runs.size) say($('#waited'), `Nothing has arrived in ${duration(Math.floor(now() - opened))}. This page turns into the list of runs by itself.`);
 }
 
 function firstUse() {
