@@ -278,6 +278,8 @@ class Spool:
             pass
         try:
             os.truncate(segment.path, segment.size)
+            if segment.size == 0:
+                self._segments.pop().path.unlink()
         except OSError as error:
             self.problem = str(error)
 
