@@ -17,7 +17,7 @@ from monitor.cli.options import add_settings, read_settings
 from monitor.errors import UnsafeSettings, WatchkeeperError
 from monitor.settings import Settings
 
-GRACE_S = 3
+GRACE_S = 2
 BACKLOG = 512
 
 

@@ -129,7 +129,7 @@ class Supervisor:
             if worker.follows_log:
                 worker.wake()
 
-    def stop(self, timeout_s: float = 4.0) -> list[str]:
+    def stop(self, timeout_s: float = 2.0) -> list[str]:
         """Stop all; the names of those that did not end in time."""
         for worker in self.workers:
             worker.stop()

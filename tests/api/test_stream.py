@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -175,6 +176,32 @@ def test_a_server_with_five_open_streams_stops_in_order(
     assert status == 0
     assert took_s <= 5.0
     assert [heard[-1] for heard in said] == ["event: bye"] * 5
+
+
+def test_a_reader_that_stops_reading_holds_nobody_up(tmp_path: Path) -> None:
+    """Neither ingest nor the stop waits for it, and the server keeps nothing for it."""
+    columns = {f"s{k}": [1.0] * 20 for k in range(200)}
+    with started(tmp_path) as (process, url):
+        port = int(url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as stuck:
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stuck.sendall(b"GET /api/v1/stream?run=r HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            with httpx.Client(base_url=url, trust_env=False, timeout=20) as client:
+                for seq in range(40):
+                    steps = [seq * 20 + k for k in range(20)]
+                    answer = client.post(
+                        "/api/v1/batches",
+                        content=body(batch("r", seq, steps, columns=columns)),
+                        headers={"content-type": "application/json"},
+                    )
+                    assert answer.status_code == 200
+                    assert answer.elapsed.total_seconds() < 5
+            began = time.monotonic()
+            process.terminate()
+            status = process.wait(10)
+            took_s = time.monotonic() - began
+    assert status == 0
+    assert took_s <= 5.0
 
 
 def test_no_secret_reaches_a_log(tmp_path: Path) -> None:
