@@ -12,6 +12,7 @@ import io
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -36,6 +37,7 @@ ENTRY_POINT_GROUP = "watchkeeper.importers"
 HEAD_BYTES = 64 * 1024
 
 
+@cache
 def importer_table() -> dict[str, str]:
     """All formats and their modules; a stranger's are asked first, ours cannot be taken over."""
     foreign = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}

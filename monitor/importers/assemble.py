@@ -125,7 +125,7 @@ def _as_probe(rows: list[Row], columns: Columns) -> None:
 
     Entropy minus loss is 0 for a calibrated model, and needs no more than these two columns.
     """
-    if "loss/heldout" not in columns.specs:
+    if "loss/heldout" not in columns.specs or "loss/probe" in columns.specs:
         return
     columns.rename("loss/heldout", SeriesSpec("loss/probe", "loss", "probe", "", "nats", "loss"))
     for row in rows:
@@ -160,7 +160,7 @@ def _attempt(stretch: Stretch, calendar: float) -> ImportedAttempt:
         end = _frame_end(stretch, steps, begin)
         frames.append(_frame(stretch, steps[begin:end], calendar))
         begin = end
-    events = tuple(replace(e, at=round(e.at + calendar, 3)) for e in stretch.events)
+    events = tuple(replace(e, at=_instant(e.at + calendar)) for e in stretch.events)
     return ImportedAttempt(stretch.first_step, steps[-1], tuple(frames), events)
 
 
@@ -179,9 +179,10 @@ def _frame(stretch: Stretch, steps: list[int], calendar: float) -> Frame:
     columns: dict[str, list[Cell]] = {
         key: [to_cell(row[key]) if key in row else None for row in rows] for key in keys
     }
-    times = [round(_time(stretch, step) + calendar, 3) for step in steps]
+    times = [_instant(stretch.times.get(step, 0.0) + calendar) for step in steps]
     return Frame(steps, times, columns)
 
 
-def _time(stretch: Stretch, step: int) -> float:
-    return min(max(stretch.times.get(step, 0.0), -LATEST_S), LATEST_S)
+def _instant(time_s: float) -> float:
+    """A time as the wire takes it: whole milliseconds, between 1970 and the year 3000."""
+    return round(min(max(time_s, 0.0), LATEST_S), 3)

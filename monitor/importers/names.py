@@ -43,6 +43,9 @@ STEP_ORDER = (
 )  # fmt: skip
 """Where a log has several: the optimizer's own count before the logger's."""
 
+LONGEST_KNOWN = 128
+"""No name we know is longer."""
+
 _TRAIN = frozenset({"train", "training", "tr"})
 _HELD_OUT = frozenset(
     {"val", "valid", "validation", "eval", "evaluation", "heldout", "dev", "test"}
@@ -130,6 +133,8 @@ _RANK = re.compile(r"(?:^|_)r(?:ank)?_?(\d{1,5})$")
 def recognise(column: str) -> Column:
     """What a column is by its name alone; a name we do not know is a series of its own."""
     plain = _plain(column)
+    if len(column) > LONGEST_KNOWN or not plain:
+        return Column(spec=own_series(column))
     axis = AXIS_OF.get(plain)
     if axis is not None:
         return Column(axis=axis)
@@ -224,7 +229,7 @@ def _measured(column: str, plain: str) -> Column:
         name, unit, family, better = _ON_DATA[metric]
         group = "probe" if split == "heldout" else "train"
         return Column(spec=_spec(name, group, source, unit, family, better))
-    return Column(spec=_own(column))
+    return Column(spec=own_series(column))
 
 
 def _source(metric: str) -> tuple[str, str]:
@@ -249,7 +254,8 @@ def _task(metric: str) -> str | None:
     return None if task == metric or task in _TRAIN else task
 
 
-def _own(column: str) -> SeriesSpec:
+def own_series(column: str) -> SeriesSpec:
+    """A series under the column's own name, as far as that can be a name."""
     text = "".join(c if c.isprintable() else " " for c in column).strip() or "unnamed"
     name = text.encode("utf-8", "replace")[:MAX_NAME_BYTES].decode("utf-8", "ignore")
     return SeriesSpec(name, name)

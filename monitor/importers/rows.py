@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from monitor.importers.base import MAX_ROWS, RawRow, Tally
-from monitor.importers.names import AXIS_OF, STEP_ORDER, Axis, Column, named, recognise
+from monitor.importers.names import (
+    AXIS_OF,
+    STEP_ORDER,
+    Axis,
+    Column,
+    named,
+    own_series,
+    recognise,
+)
 from monitor.importers.numbers import NotANumber, read_instant, read_number
 from trainer_hooks.wire import MAX_SERIES_PER_RUN, MAX_STEP, SeriesSpec
 
@@ -63,13 +71,23 @@ class Columns:
         if column.spec is None:
             return column
         if column.spec.key in self.specs:
-            self.tally.note(f"column {name!r} says what another column says; kept under its name")
-            column = Column(spec=SeriesSpec(name, name))
-        if column.spec and len(self.specs) >= MAX_SERIES_PER_RUN:
+            shown = name[:60]
+            self.tally.note(f"column {shown!r} says what another column says; kept under its name")
+            column = Column(spec=own_series(name))
+        return self._add(column, row)
+
+    def _add(self, column: Column, row: int) -> Column:
+        """The column with its series noted, unless there is no room for it."""
+        spec = column.spec
+        if spec is None:
+            return column
+        if spec.key in self.specs:
+            self.tally.leave("a second column of the same name", row)
+            return Column(axis="ignore")
+        if len(self.specs) >= MAX_SERIES_PER_RUN:
             self.tally.leave("more columns than a run may have series", row)
             return Column(axis="ignore")
-        if column.spec:
-            self.specs.setdefault(column.spec.key, column.spec)
+        self.specs[spec.key] = spec
         return column
 
     @staticmethod
