@@ -30,8 +30,11 @@ export class Store {
     this.failed = () => {};
     /** @type {number | undefined} */
     this.timer = undefined;
-    /** @type {string} */
-    this.owner = '';
+    /** Fetches under way, and the live rows that came meanwhile: an answer may be older than they.
+     * @type {number} */
+    this.fetching = 0;
+    /** @type {{attempt: string, rows: import('./types').Rows}[]} */
+    this.meanwhile = [];
   }
 
   /** Whether a series was asked for and has been answered. @param {string} key */
@@ -87,14 +90,19 @@ export class Store {
       query.set('from_step', String(Math.floor(zoom.from)));
       query.set('to_step', String(Math.ceil(zoom.to)));
     }
+    this.fetching += 1;
     try {
       const answer = await get(`${runPath(this.run)}/points?${query}`);
       if (zoom && zoom !== this.zoom) return;
       const series = /** @type {{series: import('./types').PointSeries[]}} */ (answer).series;
       for (const key of keys) into.set(key, series.filter((one) => one.key === key).map(toTrack));
+      for (const { attempt, rows } of this.meanwhile) this.#put(attempt, rows, new Set(keys));
       this.changed(keys);
     } catch (problem) {
       this.failed(problem);
+    } finally {
+      this.fetching -= 1;
+      if (!this.fetching) this.meanwhile = [];
     }
   }
 
@@ -107,8 +115,15 @@ export class Store {
 
   /** Take live rows. @param {string} attempt @param {import('./types').Rows} rows */
   take(attempt, rows) {
-    this.owner = attempt;
+    if (this.fetching) this.meanwhile.push({ attempt, rows });
+    this.#put(attempt, rows, null);
+    this.changed(Object.keys(rows));
+  }
+
+  /** @param {string} attempt @param {import('./types').Rows} rows @param {Set<string> | null} only these series */
+  #put(attempt, rows, only) {
     for (const [key, points] of Object.entries(rows)) {
+      if (only && !only.has(key)) continue;
       const tracks = this.whole.get(key);
       if (!tracks) continue;
       this.#append(tracks, key, attempt, points);
@@ -116,7 +131,6 @@ export class Store {
       const inside = points.filter(([step]) => this.zoom && step <= this.zoom.to);
       if (fine && inside.length) this.#append(fine, key, attempt, inside);
     }
-    this.changed(Object.keys(rows));
   }
 
   /** @param {Track[]} tracks @param {string} key @param {string} attempt @param {[number, number, import('./types').Cell][]} points */
