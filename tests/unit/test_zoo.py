@@ -10,7 +10,7 @@ from trainer_hooks.zoo.corpus import END_OF_TEXT, standard_library  # noqa: E402
 from trainer_hooks.zoo.faults import FAULTS, fault_class  # noqa: E402
 from trainer_hooks.zoo.loader import Loader, held_out_rows  # noqa: E402
 from trainer_hooks.zoo.model import CONTEXT, TinyGPT  # noqa: E402
-from trainer_hooks.zoo.run import cosine_lr, run_zoo, truth  # noqa: E402
+from trainer_hooks.zoo.run import cosine_lr, enough_steps, run_zoo, truth  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -93,8 +93,16 @@ def test_every_fault_has_its_truth(name):
 def test_impossible_stories_are_refused():
     with pytest.raises(ValueError, match="no fault is called"):
         run_zoo("gremlins")
+    with pytest.raises(ValueError, match="at least one step"):
+        run_zoo(steps=0)
     with pytest.raises(ValueError, match="outside the run"):
         run_zoo("zero_lr", onset=11, steps=10)
+
+
+def test_a_late_fault_has_time_to_show():
+    assert enough_steps(None) == 800
+    onset, steps = 700, enough_steps(700)
+    assert truth("stale_loader", onset=onset, steps=steps).end < steps
 
 
 def test_the_learning_rate_warms_up_and_comes_down():

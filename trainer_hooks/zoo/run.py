@@ -58,8 +58,14 @@ class Truth:
 
 
 def truth(fault: str, *, seed: int = 0, onset: int | None = None, steps: int = STEPS) -> Truth:
-    """The ground truth of a run that ``run_zoo`` would train with the same arguments."""
+    """The ground truth of a run that ``run_zoo`` would train with the same arguments.
+
+    Raises:
+        ValueError: unknown fault, no step at all, or an onset outside the run.
+    """
     kind = fault_class(fault)
+    if steps < 1:
+        raise ValueError("a run has at least one step")
     if fault == "healthy":
         return Truth(fault, seed, steps, None, None)
     first = kind.default_onset if onset is None else onset
