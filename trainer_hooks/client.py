@@ -17,7 +17,7 @@ from pathlib import Path
 from trainer_hooks.account import Account, Tally
 from trainer_hooks.collector import Collector, LastWords
 from trainer_hooks.intake import Intake
-from trainer_hooks.sender import Identity, Sender, Signals
+from trainer_hooks.sender import Flags, Identity, Sender
 from trainer_hooks.sending import Outbox
 from trainer_hooks.spool import CAP_BYTES, Spool, run_folder
 from trainer_hooks.transport import Transport
@@ -58,8 +58,8 @@ class Client:
         self._root = root
         self._cap_bytes = cap_bytes
         self._after_flush = after_flush
-        self._signals = Signals()
-        self._sender = Sender(identity, transport, root, self._signals)
+        self._flags = Flags()
+        self._sender = Sender(identity, transport, root, self._flags)
         self._pid = os.getpid()
         self._outbox: Outbox | None = None
         self._threads: list[threading.Thread] = []
@@ -75,20 +75,20 @@ class Client:
 
     def close(self, end: RunEnd | None, *, timeout_s: float = CLOSE_S) -> None:
         """Send what can be sent in time, with ``end`` as the last words; the rest stays on disk."""
-        if self._pid != os.getpid() or self._signals.closing.is_set():
+        if self._pid != os.getpid() or self._flags.closing.is_set():
             return
         now = time.monotonic()
         deadline = now + timeout_s
         self._words = LastWords(end, now + timeout_s * WORDS_SHARE)
-        self._signals.closing.set()
+        self._flags.closing.set()
         self.intake.wake.set()
-        self._signals.work.set()
+        self._flags.work.set()
         self._join(deadline)
         self.intake.is_shut = True
-        self._signals.stopped.set()
-        self._signals.collected.set()
+        self._flags.stopped.set()
+        self._flags.collected.set()
         self._transport.abort()
-        self._signals.work.set()
+        self._flags.work.set()
         self._join(time.monotonic() + 0.2)
         self._put_away()
 
@@ -98,7 +98,7 @@ class Client:
 
     def _put_away(self) -> None:
         outbox = self._outbox
-        if outbox is None or self._signals.deleted.is_set():
+        if outbox is None or self._flags.deleted.is_set():
             return
         if outbox.spool.is_empty and not self.account.read().queued:
             outbox.spool.forget()
@@ -117,7 +117,7 @@ class Client:
             self.intake,
             outbox,
             self._sender,
-            self._signals,
+            self._flags,
             lambda: self._words,
             self._after_flush,
         )

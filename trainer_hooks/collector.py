@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from trainer_hooks.frames import encode_batch, group
 from trainer_hooks.intake import Intake, Taken
 from trainer_hooks.segment import make_entry
-from trainer_hooks.sender import Identity, Sender, Signals
+from trainer_hooks.sender import Flags, Identity, Sender
 from trainer_hooks.sending import Outbox, heartbeat
 from trainer_hooks.wire import Heartbeat, Record, RunEnd
 
@@ -45,7 +45,7 @@ class Collector:
         intake: Intake,
         outbox: Outbox,
         sender: Sender,
-        signals: Signals,
+        flags: Flags,
         last_words: Callable[[], LastWords],
         after_flush: Callable[[], None] | None,
     ) -> None:
@@ -53,7 +53,7 @@ class Collector:
         self._intake = intake
         self._outbox = outbox
         self._sender = sender
-        self._signals = signals
+        self._flags = flags
         self._last_words = last_words
         self._after_flush = after_flush
         self._seq = 0
@@ -63,8 +63,8 @@ class Collector:
 
     def run(self) -> None:
         """Collect until closing; then all that is queued, and the last words."""
-        while not self._signals.stopped.is_set():
-            closing = self._signals.closing.is_set()
+        while not self._flags.stopped.is_set():
+            closing = self._flags.closing.is_set()
             try:
                 self._flush()
                 self._tell_state(closing)
@@ -77,17 +77,17 @@ class Collector:
                 break
             self._intake.wake.wait(FLUSH_S)
             self._intake.wake.clear()
-        self._signals.collected.set()
-        self._signals.work.set()
+        self._flags.collected.set()
+        self._flags.work.set()
 
     def _flush(self) -> None:
         """All that waits; while the disk fails and memory is full, the queue counts its losses."""
-        while self._outbox.spool.has_room() and not self._signals.deleted.is_set():
+        while self._outbox.spool.has_room() and not self._flags.deleted.is_set():
             taken = self._intake.take()
             if taken is None:
                 break
             self._write(taken)
-        if self._signals.deleted.is_set():
+        if self._flags.deleted.is_set():
             self._intake.clear()
             self._outbox.give_up()
         elif self._beat_is_due():
@@ -109,7 +109,7 @@ class Collector:
         self._seq += 1
         account.move(columns.values, "queued", "spooled")
         account.move(spool.append(head, zipped), "spooled", "dropped")
-        self._signals.work.set()
+        self._flags.work.set()
 
     def _envelope(self, taken: Taken) -> dict[str, object]:
         through = self._through.get(taken.attempt, -1)
@@ -149,13 +149,13 @@ class Collector:
 
     def _write_last_words(self) -> None:
         """Heartbeat and end come after all else, so that the account they carry is final."""
-        done = (self._signals.gave_up, self._signals.stopped, self._signals.deleted)
+        done = (self._flags.gave_up, self._flags.stopped, self._flags.deleted)
         words = self._last_words()
         while time.monotonic() < words.until_s and not self._outbox.spool.is_empty:
             if any(event.is_set() for event in done):
                 break
             time.sleep(POLL_S)
-        if self._signals.deleted.is_set():
+        if self._flags.deleted.is_set():
             return
         taken = self._intake.nothing()
         end = [words.end] if words.end is not None else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from trainer_hooks.facts import count_parameters
 from trainer_hooks.schedule import DEFAULT_BUDGET, DEFAULT_EVERY
@@ -102,3 +102,33 @@ class Options:
 def _scalar(value: Any) -> Scalar:
     """A configuration value as it travels: what is no scalar is shown as text."""
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)[:500]
+
+
+class WatchOptions(TypedDict, total=False):
+    """The same settings as keywords of ``watch``, for type checkers and editors."""
+
+    name: str
+    server: str | None
+    token: str | None
+    run: str | None
+    state_file: str | os.PathLike[str] | None
+    spool_dir: str | os.PathLike[str] | None
+    spool_bytes: int
+    proxies: bool
+    probe: Any
+    prompts: Any
+    every: Mapping[str, int]
+    overhead_budget: float | None
+    kind: RunKind
+    tags: Sequence[str]
+    config: Mapping[str, Any]
+    seeds: Mapping[str, int]
+    dataset_hash: str | None
+    planned_steps: int | None
+    planned_tokens: int | None
+    sequence_length: int | None
+    params_active: int | None
+    price_per_hour: float | None
+    currency: str
+    zone: str
+    declared_epochs: float

@@ -31,7 +31,7 @@ class Identity:
 
 
 @dataclass(slots=True)
-class Signals:
+class Flags:
     """What the threads of a client tell each other."""
 
     work: threading.Event = field(default_factory=threading.Event)
@@ -51,13 +51,11 @@ class Signals:
 class Sender:
     """Posts until it is told to stop; see ``run``."""
 
-    def __init__(
-        self, identity: Identity, transport: Transport, root: Path, signals: Signals
-    ) -> None:
+    def __init__(self, identity: Identity, transport: Transport, root: Path, flags: Flags) -> None:
         self._identity = identity
         self._transport = transport
         self._root = root
-        self._signals = signals
+        self._flags = flags
         self._backoff = Backoff()
         self._last_tries = 0
 
@@ -70,18 +68,18 @@ class Sender:
         """Send until stopped, or closing and done."""
         earlier = self._find_leftovers(self._identity.run)
         others: list[Leftover] | None = None
-        while not self._signals.stopped.is_set() and not self._signals.deleted.is_set():
+        while not self._flags.stopped.is_set() and not self._flags.deleted.is_set():
             try:
-                self._signals.work.clear()
+                self._flags.work.clear()
                 outcome = self._send_one(earlier, own, others or [])
-                if outcome is None and others is None and not self._signals.closing.is_set():
+                if outcome is None and others is None and not self._flags.closing.is_set():
                     others = self._find_leftovers(None)
                 elif not self._go_on(outcome):
                     break
             except Exception:
                 own.account.count_error()
                 log.exception("the sender failed; it goes on")
-                self._signals.closing.wait(IDLE_S)
+                self._flags.closing.wait(IDLE_S)
         for leftover in [*earlier, *(others or [])]:
             leftover.release()
         self._transport.close()
@@ -99,7 +97,7 @@ class Sender:
         outcome = self._send_leftover(earlier) or own.post_first(self._transport)
         if isinstance(outcome, Deleted):
             log.warning("server %s: %s; nothing more is sent", self._identity.server, outcome.why)
-            self._signals.deleted.set()
+            self._flags.deleted.set()
             own.give_up()
         return outcome or self._send_leftover(others)
 
@@ -118,9 +116,9 @@ class Sender:
         if outcome is not None:
             self._backoff.succeed()
             return True
-        if self._signals.collected.is_set():
+        if self._flags.collected.is_set():
             return False
-        self._signals.work.wait(IDLE_S)
+        self._flags.work.wait(IDLE_S)
         return True
 
     def _wait_out(self, outcome: RetryLater) -> bool:
@@ -131,17 +129,17 @@ class Sender:
                 self._identity.server,
                 outcome.why,
             )
-        if self._signals.closing.is_set():
+        if self._flags.closing.is_set():
             return self._try_again_soon(outcome)
-        self._signals.closing.wait(wait_s)
+        self._flags.closing.wait(wait_s)
         return True
 
     def _try_again_soon(self, outcome: RetryLater) -> bool:
         """While closing: a server that answers is asked again, one that is away is given up."""
         self._last_tries += 1
         if outcome.status == 0 and self._last_tries >= LAST_TRIES:
-            self._signals.gave_up.set()
-            self._signals.collected.wait()
+            self._flags.gave_up.set()
+            self._flags.collected.wait()
             return False
-        self._signals.stopped.wait(LAST_PAUSE_S)
+        self._flags.stopped.wait(LAST_PAUSE_S)
         return True

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from trainer_hooks.account import Tally
 from trainer_hooks.client import CLOSE_S
@@ -30,7 +30,7 @@ from trainer_hooks.guard import Errors, guarded
 from trainer_hooks.inert import InertWatch
 from trainer_hooks.instruments import Instruments
 from trainer_hooks.link import Link
-from trainer_hooks.options import Options
+from trainer_hooks.options import Options, WatchOptions
 from trainer_hooks.recorder import AUTO, Recorder
 from trainer_hooks.schedule import Schedule
 from trainer_hooks.series import SPECS, interval_spec
@@ -41,13 +41,15 @@ log = logging.getLogger("trainer_hooks")
 T = TypeVar("T")
 
 
-def watch(model: Any = None, optimizer: Any = None, **options: Any) -> Watch | InertWatch:
+def watch(
+    model: Any = None, optimizer: Any = None, **options: Unpack[WatchOptions]
+) -> Watch | InertWatch:
     """Begin to watch a run.
 
     Args:
         model: the model; None: only what is logged is watched.
         optimizer: the optimizer, or several in a list.
-        options: see ``trainer_hooks.options.Options``, field by field.
+        options: the fields of ``trainer_hooks.options.Options``; see ``docs/quickstart.md``.
 
     Returns:
         A watch; on ranks other than the first one that does nothing.
@@ -361,7 +363,7 @@ class Watch:
 class _CallableModule(ModuleType):
     """``from trainer_hooks import watch`` must work even where this module was imported first."""
 
-    def __call__(self, *args: Any, **options: Any) -> Watch | InertWatch:
+    def __call__(self, *args: Any, **options: Unpack[WatchOptions]) -> Watch | InertWatch:
         return watch(*args, **options)
 
 

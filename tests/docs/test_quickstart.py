@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.stub_server import StubServer
-from trainer_hooks.options import Options
+from trainer_hooks.options import Options, WatchOptions
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "quickstart.md").read_text(encoding="utf-8")
 
@@ -19,6 +19,12 @@ def test_each_setting_of_watch_is_named() -> None:
     table = PAGE.partition("## 5.")[2].partition("## 6.")[0]
     named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (.+?) \|", table, re.MULTILINE))))
     assert named == {field.name for field in fields(Options)}
+
+
+def test_the_keywords_of_watch_are_its_settings() -> None:
+    own = {field.name: field.type for field in fields(Options)}
+    keywords = {name: ref.__forward_arg__ for name, ref in WatchOptions.__annotations__.items()}
+    assert keywords == own
 
 
 @pytest.mark.torch

@@ -254,9 +254,9 @@ def test_a_refused_batch_is_set_aside_and_the_rest_goes_on(status: int, tmp_path
 def test_a_cut_connection_is_posted_again_and_counts_once(tmp_path: Path) -> None:
     cut = [2]
 
-    def answer(_batch: dict[str, Any]) -> Any:
-        cut[0] -= 1
-        return None if cut[0] >= 0 else (200, {}, b"")
+    def answer(batch: dict[str, Any]) -> Any:
+        cut[0] -= bool(batch["frames"])
+        return None if batch["frames"] and cut[0] >= 0 else (200, {}, b"")
 
     with StubServer() as server:
         server.answer = answer
