@@ -392,9 +392,11 @@ class LossPlateau(Detector):
             text = f"{key} has not fallen by even 0.5 % {since}."
             return f"{text} But {improving} still improves." if improving else text
         moved = "rose" if window.observed < 0 else "fell"
+        blocks = min(curve.scale, len(curve.blocks.steps))
+        steps = curve.blocks.steps[-1] - curve.blocks.steps[-blocks]
         text = (
-            f"{key} {moved} {abs(window.observed):.3f} over the last {curve.scale} blocks; its "
-            f"past lets expect a fall of {window.expected:.3f} ({since})."
+            f"{key} {moved} {abs(window.observed):.3f} over the last {steps:,} steps; its past "
+            f"lets expect a fall of {window.expected:.3f} ({since})."
         )
         return f"{text} But {improving} still improves." if improving else text
 
@@ -432,5 +434,5 @@ class LossPlateau(Detector):
 
 def _first_action(causes: tuple[Any, ...]) -> str:
     if causes and causes[0].signs_seen:
-        return f"check this first: {causes[0].text}."
+        return "see whether that is the cause; what was trained since then taught little."
     return "look at learning rate, data and the last changes; compare with an earlier checkpoint."

@@ -130,7 +130,7 @@ class NonFinite(Detector):
             summary=f"{memory.first} stopped being a number at step {memory.onset_step:,}; "
             f"now not finite: {shown}.",
             causes=self._causes(reason),
-            first_action="Stop the run; go back to the last checkpoint before this step. Weights "
+            first_action="stop the run; go back to the last checkpoint before this step. Weights "
             "that hold a NaN never recover.",
             clears="20 steps in a row with all of them finite.",
         )

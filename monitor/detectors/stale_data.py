@@ -26,13 +26,15 @@ class Params:
     few rows in a hundred in sound data. ``batches_bad`` of ``batches_seen``: one repeated batch is
     an accident, five in twenty are a loader. ``gap_batches``: repeats further apart than this are
     two spells, and the present one began after the gap. ``stall_back_steps``: how far before the
-    first repeat a stall may lie to be its cause (a small shard takes that long to come round)."""
+    first repeat a stall may lie to be its cause (a small shard takes that long to come round).
+    ``worth_saying_nats``: smaller moves of a loss are its noise."""
 
     repeat_share: float = 0.05
     batches_bad: int = 5
     batches_seen: int = 20
     gap_batches: int = 5
     stall_back_steps: int = 500
+    worth_saying_nats: float = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +159,10 @@ class StaleData(Detector):
         for key, label in (("loss/train", "Train loss"), ("loss/probe", "the fixed probe")):
             if key in onset.losses:
                 moved = self._now[key] - onset.losses[key]
-                words.append(f"{label} {'rose' if moved > 0 else 'fell'} {abs(moved):.2f}")
-        return f" {', '.join(words)} meanwhile." if words else ""
+                if abs(moved) >= self.params.worth_saying_nats:
+                    words.append(f"{label} {'rose' if moved > 0 else 'fell'} {abs(moved):.2f}")
+        said = ", ".join(words)
+        return f" {said[0].upper()}{said[1:]} meanwhile." if said else ""
 
     def _causes(self, first_repeat: int) -> tuple[Cause, ...]:
         back = self.params.stall_back_steps

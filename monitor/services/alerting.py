@@ -102,9 +102,7 @@ def _lines(
     lines.append(_so_far(alert, run, good))
     if evidence.get("first_action"):
         lines.append(f"First: {_sentence(evidence['first_action'])}")
-    lines.append(
-        " ".join(w for w in (_named("What this means", runbook), _named("Show", link)) if w)
-    )
+    lines += [_named("What this means", runbook), _named("Show", link)]
     return lines
 
 
