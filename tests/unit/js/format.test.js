@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ago, clock, count, day, duration, money, num, percent, plural, short } from '../../../web/static/js/format.js';
+import { ago, briefly, clock, count, day, duration, isShare, money, num, percent, plural, short } from '../../../web/static/js/format.js';
 
 test('numbers have about three figures and a true minus', () => {
   assert.equal(num(0.0004), '4.0e\u22124');
@@ -51,4 +51,13 @@ test('instants are told in the zone of the run', () => {
   assert.equal(clock(at, 'Europe/Amsterdam', at + 20 * 86400), '26 Nov');
   assert.equal(clock(at, 'No/Such_Zone', at), '13:47');
   assert.equal(day(Date.UTC(2026, 10, 26, 23, 30) / 1000, 'Europe/Amsterdam'), '2026-11-27');
+});
+
+test('shares are told by name where the unit does not say', () => {
+  assert.ok(isShare('top1', '') && isShare('repeat_share', '') && isShare('x', 'share of rows'));
+  assert.ok(!isShare('loss', 'nat/token') && !isShare('entropy', '') && !isShare('top1', 'bits'));
+});
+
+test('short times', () => {
+  assert.deepEqual([244, 1.5, 0.26, 0.0055, 6.2e-6, 0].map(briefly), ['244 s', '1.50 s', '260 ms', '5.5 ms', '6 \u00b5s', '0 s']);
 });

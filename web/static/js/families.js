@@ -4,7 +4,7 @@
 import { glyph, h } from './dom.js';
 import { figure } from './chart.js';
 import { fits } from './patterns.js';
-import { groupName, num, percent } from './format.js';
+import { briefly, groupName, isShare, num, percent } from './format.js';
 import { spark } from './spark.js';
 import { value } from './tracks.js';
 
@@ -13,7 +13,6 @@ import { value } from './tracks.js';
 /** @typedef {import('./board.js').Board} Board */
 
 const points = (/** @type {number} */ one) => `${num(one, 1)} %`;
-const seconds = (/** @type {number} */ one) => `${num(one, one < 10 ? 2 : 0)} s`;
 
 /** @type {[string, ChartSpec][]} */
 const MAIN = [
@@ -22,7 +21,7 @@ const MAIN = [
   ['c-top', { title: 'Top-1 and top-10', unit: 'held-out probe, %', log: false, empty: 'Asleep: no probe was given.', lines: [{ key: 'top10/probe', name: 'top-10', colour: 's3', scale: 100, format: points }, { key: 'top1/probe', name: 'top-1', colour: 's3', dash: 'dash', scale: 100, format: points }] }],
   ['c-rot', { title: 'Effective learning rate', unit: 'rotation per step, mrad', lines: [] }],
   ['c-norm', { title: 'Weight norm', unit: 'all weights', lines: [{ key: 'weight_norm/total', name: 'total', colour: 's1' }] }],
-  ['c-wait', { title: 'Step time and data wait', unit: 'seconds', yMin: 0, lines: [{ key: 'step_s', name: 'step', colour: 's1', noisy: true, format: seconds }, { key: 'data_wait_s', name: 'wait', colour: 's2', format: seconds }] }],
+  ['c-wait', { title: 'Step time and data wait', unit: 'seconds', yMin: 0, lines: [{ key: 'step_s', name: 'step', colour: 's1', noisy: true, format: briefly }, { key: 'data_wait_s', name: 'wait', colour: 's2', format: briefly }] }],
 ];
 
 /** Parameter groups whose rotation is shown open, most telling first. */
@@ -52,14 +51,13 @@ const FAMILIES = [
   ['loss', 'Loss'], ['learning_rate', 'Learning rate'], ['gradient', 'Gradient'], ['weights', 'Weights by group'], ['rotation', 'Rotation and updates'],
   ['calibration', 'Calibration'], ['accuracy', 'Accuracy'], ['logits', 'Logits'], ['data', 'Data'], ['speed', 'Speed'], ['other', 'Everything else'],
 ];
-const SHARES = new Set(['share', '1', 'fraction']);
 
 /** @param {SeriesInfo} one @param {SeriesInfo[]} all of its family */
 function seriesTitle(one, all) {
   const group = one.group && one.group !== 'probe' ? `, ${groupName(one.group)}` : '';
   const source = one.source ? ` @ ${one.source}` : '';
   const names = new Set(all.map((other) => other.name));
-  const name = one.name.replaceAll('_', ' ');
+  const name = one.name.replace(one.unit === 's' ? /_s$/ : /$^/, '').replaceAll('_', ' ');
   return names.size === 1 && one.group ? `${groupName(one.group)}${source}` : `${name}${group}${source}`;
 }
 
@@ -67,7 +65,7 @@ function seriesTitle(one, all) {
 function lastText(one) {
   const last = typeof one.last_value === 'string' ? NaN : value(one.last_value);
   if (typeof one.last_value === 'string') return one.last_value;
-  return SHARES.has(one.unit) ? percent(last) : num(last);
+  return isShare(one.name, one.unit) ? percent(last) : one.unit === 's' ? briefly(last) : num(last);
 }
 
 export class Families {
@@ -130,8 +128,9 @@ export class Families {
 
   /** The series that stands for its family: one an alert names, else the total, else the first. @param {SeriesInfo[]} series */
   #lead(series) {
-    const bands = this.#bands(series);
-    return series.find((one) => bands.some((band) => band.series.some((pattern) => fits(pattern, one.key)))) ?? series.find((one) => one.group === 'total') ?? series[0];
+    const judged = this.#bands(series).flatMap((band) => band.series);
+    const named = judged.map((pattern) => series.find((one) => fits(pattern, one.key))).find(Boolean);
+    return named ?? series.find((one) => one.group === 'total') ?? series[0];
   }
 
   /** @param {HTMLElement} node @param {string} name @param {SeriesInfo[]} series */
@@ -158,7 +157,7 @@ export class Families {
     for (const one of family.series) {
       if (family.filled.has(one.key)) continue;
       family.filled.add(one.key);
-      const share = SHARES.has(one.unit);
+      const share = isShare(one.name, one.unit);
       /** @type {ChartSpec} */
       const spec = { title: seriesTitle(one, family.series), unit: share ? '%' : one.unit, small: true, names: false, lines: [{ key: one.key, name: one.key, colour: 's1', scale: share ? 100 : 1 }] };
       const made = figure(spec, this.board);

@@ -118,6 +118,18 @@ export function plural(n, one, many = `${one}s`) {
   return `${count(n)} ${n === 1 ? one : many}`;
 }
 
+/** Whether a series is a share of 1, to be read in percent. @param {string} name @param {string} unit */
+export function isShare(name, unit) {
+  return unit.startsWith('share') || (unit === '' && /(_share|_coverage)$|^(top\d+|confidence|ece)$/.test(name));
+}
+
+/** A short time: 0.26 s, 5.5 ms, 6 \u00b5s. @param {number} seconds */
+export function briefly(seconds) {
+  const size = Math.abs(seconds);
+  if (size >= 1 || size === 0 || Number.isNaN(size)) return `${num(seconds, size >= 10 ? 0 : size ? 2 : 0)} s`;
+  return size >= 1e-3 ? `${num(seconds * 1e3, size >= 0.01 ? 0 : 1)} ms` : `${num(seconds * 1e6, 0)} \u00b5s`;
+}
+
 /** @type {Record<string, string>} */
 const GROUPS = { emb: 'embedding', attn_qkv: 'attention q, k, v', attn_o: 'attention out', mlp_in: 'mlp in', mlp_out: 'mlp out', head: 'output head', lora: 'LoRA' };
 

@@ -37,7 +37,7 @@ export class Rail {
   }
 
   get left() {
-    return this.host.clientWidth < 420 ? 96 : 108;
+    return this.host.clientWidth < 420 ? 104 : 112;
   }
 
   get right() {
@@ -195,7 +195,7 @@ export class Rail {
     const all = [];
     for (const attempt of this.attempts) if (attempt.ordinal > 0) all.push([attempt.first_step, `attempt ${attempt.ordinal + 1} begins`]);
     for (const band of this.board.bands) all.push([band.from, `onset: ${band.name}`], [band.told, `alert opened: ${band.name}`]);
-    for (const phase of this.phases.values()) all.push([phase.begin_step, `${phase.name === 'sampling' ? 'answers sampled' : phase.name}${phase.text ? `: ${phase.text}` : ''}${phase.path ? ` ${phase.path}` : ''}`]);
+    for (const phase of this.phases.values()) all.push([phase.begin_step, `${phase.name === 'sampling' ? 'answers sampled' : phase.name}${phase.text ? `: ${phase.text}` : ''}${phase.path ? ` ${phase.path.split('/').at(-1)}` : ''}`]);
     for (const event of this.events) all.push([event.step, `${event.name.replaceAll('_', ' ')}${event.text ? `: ${event.text}` : ''}`]);
     return all.sort((a, b) => a[0] - b[0]);
   }

@@ -5,7 +5,7 @@ import { $, button, choice, foreign, h, say } from '../dom.js';
 import { alertPage, at, get, iAm, now, post, runPage, runPath, whoAmI } from '../api.js';
 import { Board } from '../board.js';
 import { Chart, figure } from '../chart.js';
-import { ago, clock, count, duration, groupName, money, num, percent } from '../format.js';
+import { ago, clock, count, duration, groupName, isShare, money, num, percent } from '../format.js';
 import { Live } from '../live.js';
 import { alertKind, bandKind, countAlerts, problemPanel, setLamp, start, title, toast } from '../shell.js';
 import { Store } from '../store.js';
@@ -191,7 +191,7 @@ function paintCharts(one, all) {
   new Chart($('.plot', panel), { title: 'What is judged', height: 300, lines: main, empty: 'No point of it is stored.' }, made, $('.out', panel));
   $('#companions').replaceChildren(...rest.map((key) => {
     const info = all.find((one_) => one_.key === key);
-    const share = info?.unit === 'share';
+    const share = isShare(info?.name ?? '', info?.unit ?? '');
     const name = (info?.name ?? key).replace(info?.unit === 's' ? /_s$/ : /$^/, '').replaceAll('_', ' ');
     return figure({ title: `${name}${info?.group && info.group !== 'probe' ? `, ${groupName(info.group)}` : ''}`, unit: share ? '%' : info?.unit ?? '', height: 150, lines: [{ key, name: 'now', colour: 's4', scale: share ? 100 : 1 }] }, made).node;
   }));

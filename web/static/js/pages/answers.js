@@ -53,6 +53,16 @@ function promptText(pair) {
   return pair.prompt === '' ? '(empty prompt)' : pair.prompt;
 }
 
+/** Whether the prompt is asked in more than one way. @param {Pair} pair */
+function repeated(pair) {
+  return pairs.some((other) => other !== pair && other.prompt === pair.prompt);
+}
+
+/** @param {Pair} pair */
+function verdictOf(pair) {
+  return pair.verdict.replaceAll('->', '\u2192');
+}
+
 function paintVerdict() {
   const both = pairs.filter((pair) => pair.left && pair.right);
   const [left, right] = [both.map((pair) => /** @type {AnswerOut} */ (pair.left)), both.map((pair) => /** @type {AnswerOut} */ (pair.right))];
@@ -85,7 +95,7 @@ function paintList() {
   const list = shown();
   say($('#filter [data-f=all]'), `All ${pairs.length}`);
   $('#list').replaceChildren(...list.map(([pair, i]) => {
-    const entry = h('button', { type: 'button', 'aria-current': i === current ? 'true' : null }, glyph(GLYPH[fate(pair)]), h('span', { class: 'p' }, foreign(promptText(pair))), h('span', { class: 'v' }, foreign(pair.verdict)));
+    const entry = h('button', { type: 'button', 'aria-current': i === current ? 'true' : null }, glyph(GLYPH[fate(pair)]), h('span', { class: 'p' }, foreign(promptText(pair))), h('span', { class: 'v' }, foreign(repeated(pair) ? `${pair.prompt_id}: ${verdictOf(pair)}` : verdictOf(pair))));
     entry.addEventListener('click', () => { current = i; paintPair(); });
     return entry;
   }));
@@ -97,7 +107,8 @@ function paintPair() {
   if (!pair) return;
   const kind = fate(pair);
   $('#prompt').replaceChildren(foreign(promptText(pair)));
-  $('#verdict').replaceChildren(h('span', { class: `tag ${GLYPH[kind]}` }, glyph(GLYPH[kind]), foreign(pair.verdict)));
+  say($('#prompt-id'), repeated(pair) ? pair.prompt_id : '');
+  $('#verdict').replaceChildren(h('span', { class: `tag ${GLYPH[kind]}` }, glyph(GLYPH[kind]), foreign(verdictOf(pair))));
   $('#pair').replaceChildren(side(pair, 'left', 'cut'), side(pair, 'right', 'add'));
   say($('#conf-note'), '');
   const why = { same: 'Word for word the same.', changed: 'Comparable: prompt, tokenizer and decoding agree; only the weights differ.', apart: `Not comparable: ${pair.differs.join(', ')} differ.`, missing: 'One side has no answer to this prompt.' };

@@ -187,9 +187,12 @@ function paintFoot() {
   const names = /** @type {const} */ (['produced', 'stored', 'duplicate', 'refused', 'queued', 'spooled', 'dropped']);
   $('#account').hidden = !Object.keys(a).length;
   const lost = (a.dropped ?? 0) + (a.refused ?? 0);
-  const open_ = (a.produced ?? 0) - names.slice(1).reduce((sum, name) => sum + (a[name] ?? 0), 0);
+  const arrived = names.slice(1).reduce((sum, name) => sum + (a[name] ?? 0), 0);
+  const open_ = (a.produced ?? 0) - arrived; // what the trainer said last may be older than what came
+  /** @type {Record<string, number>} */
+  const shown = { ...a, produced: Math.max(a.produced ?? 0, arrived) };
   const verdict = lost ? tag('look', `${count(lost)} did not make it`) : open_ > 0 ? tag('info', `${count(open_)} on their way`) : tag('ok', 'nothing was lost');
-  $('#account').replaceChildren(h('h2', {}, 'Account of values'), h('p', { class: 'account' }, ...names.map((name) => h('span', {}, h('b', {}, count(a[name] ?? 0)), ` ${name}`)), verdict));
+  $('#account').replaceChildren(h('h2', {}, 'Account of values'), h('p', { class: 'account' }, ...names.map((name) => h('span', {}, h('b', {}, count(shown[name] ?? 0)), ` ${name}`)), verdict));
 }
 
 function paint() {
