@@ -97,14 +97,14 @@ def _module(name: str) -> Any:
 
 
 def _peekable(stream: BinaryIO) -> io.BufferedReader:
-    return io.BufferedReader(cast(io.RawIOBase, stream), HEAD_BYTES)
+    return io.BufferedReader(_Borrowed(stream), HEAD_BYTES)
 
 
 def _inflated(opened: io.BufferedReader) -> io.BufferedReader:
     if not opened.peek(2).startswith(b"\x1f\x8b"):
         return opened
     inflated = gzip.GzipFile(fileobj=opened)
-    return io.BufferedReader(_Limited(inflated, MAX_INFLATED_BYTES), HEAD_BYTES)
+    return io.BufferedReader(_Borrowed(cast(BinaryIO, inflated), MAX_INFLATED_BYTES), HEAD_BYTES)
 
 
 @contextmanager
@@ -115,10 +115,10 @@ def _named_errors() -> Iterator[None]:
         raise UnreadableLog(f"The gzip file is damaged: {error}.") from None
 
 
-class _Limited(io.RawIOBase):
-    """A stream that ends with an error when it grows beyond all measure."""
+class _Borrowed(io.RawIOBase):
+    """Somebody's stream: never closed here, and an error when it grows beyond all measure."""
 
-    def __init__(self, inner: gzip.GzipFile, limit: int) -> None:
+    def __init__(self, inner: BinaryIO, limit: int | None = None) -> None:
         super().__init__()
         self._inner, self._left = inner, limit
 
@@ -127,8 +127,9 @@ class _Limited(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         data = self._inner.read(len(buffer))
-        self._left -= len(data)
-        if self._left < 0:
-            raise UnreadableLog("The file grows beyond 2 GiB when it is inflated.")
+        if self._left is not None:
+            self._left -= len(data)
+            if self._left < 0:
+                raise UnreadableLog("The file grows beyond 2 GiB when it is inflated.")
         buffer[: len(data)] = data
         return len(data)
