@@ -172,7 +172,7 @@ class _Storing:
         work.runs.touch(
             run.id,
             at=self._now,
-            last_step=self._last_step(None if begun else run.last_step, frames),
+            last_step=self._last_step(self._before(run) if begun else run.last_step, frames),
             skew_s=self._skew(run),
         )
 
@@ -222,6 +222,11 @@ class _Storing:
             if attempt == self._work.runs.attempts(run)[-1].id:
                 state: RunState = end.status
                 self._work.runs.set_state(run, state, at=self._now, error=end.error)
+
+    def _before(self, run: Run) -> int | None:
+        """Where an attempt that begins now takes a run back to that has steps already."""
+        starts = [r.first_step for r in self._parsed.records if isinstance(r, AttemptStart)]
+        return None if run.last_step is None else max(0, min(starts) - 1)
 
     def _last_step(self, before: int | None, frames: tuple[ColumnFrame, ...]) -> int | None:
         if self._parsed.attempt != self._known.current:

@@ -92,11 +92,13 @@ class PostgresDatabase:
         try:
             results = self._commit([task.work for task in tasks])
         except BaseException as error:
-            if len(tasks) == 1:
-                tasks[0].future.set_exception(error)
+            if len(tasks) > 1 and not isinstance(error, Unavailable):
+                for task in tasks:
+                    self._commit_group([task])
                 return
+            # A database that is away is away for all: nobody waits for it once more.
             for task in tasks:
-                self._commit_group([task])
+                task.future.set_exception(error)
             return
         for task, result in zip(tasks, results, strict=True):
             task.future.set_result(result)

@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import struct
+import time
 
 import pytest
 
@@ -418,6 +419,48 @@ def test_a_resume_takes_the_steps_over_and_the_old_tail_stays_a_ghost(
         run = work.runs.get("r")
     assert run is not None
     assert run.state == "running", "a late end of an old attempt ends nothing"
+
+
+def test_a_rewind_takes_the_last_step_back(database: Database, ingest: Ingest) -> None:
+    def last_step() -> int | None:
+        with database.read() as work:
+            run = work.runs.get("r")
+        assert run is not None
+        return run.last_step
+
+    def start(ordinal: int, first: int) -> dict:
+        return {"kind": "attempt_start", "ordinal": ordinal, "first_step": first, "at": 1.0}
+
+    ingest.accept(body(attempt="a1", records=[start(0, 0)]))
+    assert last_step() is None
+    ingest.accept(body(1, attempt="a1", columns={"x": [1.0]}, steps=[212], through_step=212))
+    assert last_step() == 212
+    ingest.accept(body(attempt="a2", records=[start(1, 201)]))
+    assert last_step() == 200
+    ingest.accept(body(1, attempt="a2", columns={"x": [1.0]}, steps=[201], through_step=201))
+    assert last_step() == 201
+    ingest.accept(body(2, attempt="a1", columns={"x": [1.0]}, steps=[213], through_step=213))
+    assert last_step() == 201
+
+
+def test_a_repeat_costs_the_same_whatever_is_stored(database: Database, ingest: Ingest) -> None:
+    def cost_s(raw: bytes) -> float:
+        took: list[float] = []
+        for _ in range(15):
+            began = time.thread_time() + time.process_time()
+            assert ingest.accept(raw).duplicate == 150
+            took.append(time.thread_time() + time.process_time() - began)
+        return sorted(took)[7]
+
+    raw = body(0, columns={f"m{i}": [float("nan")] for i in range(150)})
+    ingest.accept(raw)
+    few = cost_s(raw)
+    for seq in range(1, 21):
+        steps = list(range(seq * 100, seq * 100 + 100))
+        columns = {f"m{i}": [1.0] * 100 for i in range(150)}
+        ingest.accept(body(seq, columns=columns, steps=steps))
+    seal_and_drop(database)
+    assert cost_s(raw) <= 2 * few + 0.002
 
 
 def test_an_attempt_nobody_announced_is_declared_later(database: Database, ingest: Ingest) -> None:
