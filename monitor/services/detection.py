@@ -14,8 +14,9 @@ from functools import partial
 
 from monitor.clock import Clock
 from monitor.detectors.base import Detector
+from monitor.domain.ids import message_id
 from monitor.domain.log import LogEntry
-from monitor.services.judging import DetectionEngine, Effect, message_id
+from monitor.services.judging import DetectionEngine, Effect
 from monitor.storage.base import (
     Cursor,
     Database,

@@ -7,7 +7,6 @@ they come. Instants of alerts are those of the entries that caused them.
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -23,6 +22,7 @@ from monitor.domain.alert import (
     TrackInput,
     advance,
 )
+from monitor.domain.ids import alert_id
 from monitor.domain.log import LogEntry
 from monitor.domain.run import is_past_data
 from monitor.domain.series import matches
@@ -34,7 +34,6 @@ ENGINE_VERSION = 1
 
 REMIND_AFTER_S = 6 * 3600.0
 RANK = {"info": 0, "warning": 1, "critical": 2}
-NAMESPACE = uuid.UUID("5c2f6f0e-0a5b-5f0b-9d0e-6b8b0c1d7a11")
 
 log = logging.getLogger(__name__)
 
@@ -59,17 +58,6 @@ class _Subject:
     told_at: float = 0.0
     told_count: int = 0
     pending_onset: int | None = None
-
-
-def alert_id(run: str, detector: str, subject: str, episode: int) -> str:
-    """The same episode has the same id on every replay, in every process."""
-    return uuid.uuid5(NAMESPACE, "\x1f".join((run, detector, subject, str(episode)))).hex
-
-
-def message_id(alert: str, channel: str, moment: str, count: int) -> str:
-    """The webhook-id of a message: the same on every replay and every try."""
-    name = "\x1f".join((alert, channel, moment, str(count)))
-    return f"msg_{uuid.uuid5(NAMESPACE, name).hex}"
 
 
 class DetectionEngine:

@@ -18,8 +18,9 @@ from monitor.detectors.base import (
     StepFrame,
     Verdict,
 )
+from monitor.domain.ids import alert_id, message_id
 from monitor.domain.log import LogEntry
-from monitor.services.judging import REMIND_AFTER_S, DetectionEngine, Effect, alert_id, message_id
+from monitor.services.judging import REMIND_AFTER_S, DetectionEngine, Effect
 from tests.fixtures.traces import Row, entries
 
 LEVELS: dict[int, Severity] = {1: "info", 2: "warning", 3: "critical"}
