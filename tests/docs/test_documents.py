@@ -124,6 +124,7 @@ def test_constraints_are_plain_pins() -> None:
 
 
 def test_make_help_lists_the_promised_commands() -> None:
-    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    words = ["make", "--no-print-directory", "help"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     promised = "setup demo serve check fix test test-all bench golden docs gpu-check".split()
     assert [line.split()[1] for line in done.stdout.splitlines()[1:]] == promised
