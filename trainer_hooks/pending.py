@@ -24,6 +24,8 @@ class Waiting:
     tensors: dict[str, Any] = field(default_factory=dict)
     hashes: list[Any] = field(default_factory=list)
     """Row fingerprints: lists of int, and tensors."""
+    through: bool = True
+    """Whether this completes its step (late evaluations do not)."""
 
 
 @dataclass(slots=True)

@@ -81,12 +81,12 @@ class Recorder:
 
     def put_late(self, step: int, values: Mapping[str, Any]) -> None:
         """Values of another step than the coming one; they complete nothing."""
-        cells: dict[str, Any] = {}
-        tensors: dict[str, Any] = {}
-        split_scalars(dict(values), cells, tensors)
-        cells |= {key: tensor.item() for key, tensor in tensors.items()}
-        row = Row(self._link.attempt, step, time.time(), cells, through=False)
-        self._link.put(row, urgent=is_non_finite(cells))
+        row = Waiting(step, time.time(), self._link.attempt, {}, through=False)
+        split_scalars(dict(values), row.cells, row.tensors)
+        if row.tensors:
+            self._reader.add(row)
+        else:
+            self._complete(row)
 
     def resume(self, step: int, tokens_seen: int) -> None:
         """Go on from here: what was begun of a step is no longer part of one."""
@@ -162,6 +162,5 @@ class Recorder:
         share = self._repeats.share(hashes)
         if share is not None:
             row.cells["repeat_share"] = share
-        self._link.put(
-            Row(row.attempt, row.step, row.at, row.cells), urgent=is_non_finite(row.cells)
-        )
+        done = Row(row.attempt, row.step, row.at, row.cells, row.through)
+        self._link.put(done, urgent=is_non_finite(row.cells))

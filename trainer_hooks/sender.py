@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from trainer_hooks.sending import Backoff, Leftover, Outbox, adopt
@@ -16,6 +17,8 @@ from trainer_hooks.transport import Deleted, Outcome, RetryLater, Transport
 log = logging.getLogger("trainer_hooks")
 
 IDLE_S = 1.0
+MAX_LEFTOVERS = 64
+"""Held open at once; a later process takes the rest."""
 LAST_PAUSE_S = 0.1
 FAILING = 2
 LAST_TRIES = 5
@@ -86,7 +89,8 @@ class Sender:
 
     def _find_leftovers(self, run: str | None) -> list[Leftover]:
         try:
-            return list(adopt(self._root, server=self._identity.server, run=run))
+            found = adopt(self._root, server=self._identity.server, run=run)
+            return list(islice(found, MAX_LEFTOVERS))
         except OSError:
             return []
 

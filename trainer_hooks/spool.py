@@ -382,4 +382,11 @@ def find_leftovers(root: Path, run: str | None = None) -> list[Path]:
     """Source folders under a root (of one run, or of all), oldest first, locked or not."""
     runs = [run_folder(root, run)] if run is not None else sorted(root.glob("*"))
     found = [meta.parent for folder in runs for meta in folder.glob("*/meta.json")]
-    return sorted(found, key=lambda folder: (folder / "meta.json").stat().st_mtime)
+    return sorted(found, key=_written_at)
+
+
+def _written_at(folder: Path) -> float:
+    try:
+        return (folder / "meta.json").stat().st_mtime
+    except OSError:  # another process has just sent it
+        return 0.0

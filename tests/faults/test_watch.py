@@ -346,3 +346,16 @@ def test_watching_without_a_model_loads_no_torch(tmp_path: Path) -> None:
     args = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(args, capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "first", ["import trainer_hooks.watch", "from trainer_hooks.watch import Watch"]
+)
+def test_watch_is_callable_in_whatever_order_it_is_imported(first: str) -> None:
+    import subprocess
+    import sys
+
+    code = f"{first}\nfrom trainer_hooks import watch\nprint(type(watch()).__name__)"
+    args = [sys.executable, "-c", code]
+    done = subprocess.run(args, capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.strip() == "Watch"
