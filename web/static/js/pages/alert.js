@@ -5,7 +5,7 @@ import { $, button, choice, foreign, h, say } from '../dom.js';
 import { alertPage, at, get, iAm, now, post, runPage, runPath, whoAmI } from '../api.js';
 import { Board } from '../board.js';
 import { Chart, figure } from '../chart.js';
-import { ago, clock, count, duration, groupName, isShare, money, num, percent } from '../format.js';
+import { ago, briefly, clock, count, duration, groupName, isShare, money, num, percent, plural } from '../format.js';
 import { Live } from '../live.js';
 import { alertKind, bandKind, countAlerts, problemPanel, setLamp, start, title, toast } from '../shell.js';
 import { Store } from '../store.js';
@@ -59,7 +59,7 @@ function headline(one) {
 
 /** @param {AlertDetail} one */
 function stateText(one) {
-  if (one.state === 'resolved') return `resolved ${when(one.resolved_at)}${one.resolved_reason ? `: ${one.resolved_reason}` : ''}`;
+  if (one.state === 'resolved') return `resolved ${when(one.resolved_at)}${one.resolved_reason ? `: ${one.resolved_reason.replaceAll('_', ' ')}` : ''}`;
   if (one.state === 'firing') return 'firing, nobody has acknowledged it';
   return `acknowledged by ${one.acknowledged_by || 'somebody'}, ${when(one.acknowledged_at)}${one.acknowledged_note ? `: ${one.acknowledged_note}` : ''}`;
 }
@@ -78,7 +78,7 @@ function paintSide(one) {
   const rate = run && run.price_per_hour !== null ? money(run.price_per_hour, run.currency) : null;
   /** @type {[string, string, string][]} */
   const rows = good
-    ? [['Checkpoint', `${count(good.step)}, ${when(good.at)}`, 'ok'], ['Would lose', `${count(one.lost_by_going_back_steps ?? step - good.step)} steps, ${duration(now() - good.at)}`, ''], ['Of these, healthy', `${count(Math.max(0, one.onset_step - good.step))} steps`, '']]
+    ? [['Checkpoint', `${count(good.step)}, ${when(good.at)}`, 'ok'], ['Would lose', `${count(one.lost_by_going_back_steps ?? step - good.step)} steps, ${duration(now() - good.at)}`, ''], ['Of these, healthy', plural(Math.max(0, one.onset_step - good.step), 'step'), '']]
     : [['Checkpoint', 'none before the onset', '']];
   rows.push(['Time since onset', duration((one.hours_since_onset ?? 0) * 3600), ''], ['Cost since onset', one.cost_so_far === null ? 'no price given' : money(one.cost_so_far, one.currency), '']);
   if (rate && one.state !== 'resolved') rows.push(['Each more hour', rate, '']);
@@ -149,6 +149,7 @@ async function doAct(act, more, done) {
 /** @param {AlertDetail} one */
 function paintActs(one) {
   const wanted = one.state;
+  $('#acts .note').hidden = one.state === 'resolved';
   if ($('#actions').dataset.shown === wanted) return;
   $('#actions').dataset.shown = wanted;
   const acts = () => one.state === 'resolved' ? [h('p', { class: 'quiet small' }, 'This alert is over.')] : [
@@ -193,7 +194,7 @@ function paintCharts(one, all) {
     const info = all.find((one_) => one_.key === key);
     const share = isShare(info?.name ?? '', info?.unit ?? '');
     const name = (info?.name ?? key).replace(info?.unit === 's' ? /_s$/ : /$^/, '').replaceAll('_', ' ');
-    return figure({ title: `${name}${info?.group && info.group !== 'probe' ? `, ${groupName(info.group)}` : ''}`, unit: share ? '%' : info?.unit ?? '', height: 150, lines: [{ key, name: 'now', colour: 's4', scale: share ? 100 : 1 }] }, made).node;
+    return figure({ title: `${name}${info?.group ? `, ${groupName(info.group)}` : ''}`, unit: share ? '%' : info?.unit ?? '', height: 150, lines: [{ key, name: 'now', colour: 's4', scale: share ? 100 : 1, format: info?.unit === 's' ? briefly : num }] }, made).node;
   }));
   const wake = store.changed;
   store.changed = (keys) => {

@@ -17,7 +17,7 @@ let show = 'open';
 
 /** @param {Alert} alert */
 function stateText(alert) {
-  if (alert.state === 'resolved') return `resolved ${clock(alert.resolved_at, ZONE, now())}${alert.resolved_reason ? `: ${alert.resolved_reason}` : ''}`;
+  if (alert.state === 'resolved') return `resolved ${clock(alert.resolved_at, ZONE, now())}${alert.resolved_reason ? `: ${alert.resolved_reason.replaceAll('_', ' ')}` : ''}`;
   if (alert.state === 'acknowledged') return `acknowledged by ${alert.acknowledged_by ?? 'somebody'}, ${clock(alert.acknowledged_at, ZONE, now())}`;
   return `${alert.severity}, nobody has acknowledged it`;
 }
