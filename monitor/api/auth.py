@@ -119,9 +119,15 @@ def log_in(body: Login, request: Request) -> Response:
         max_age=SESSION_S,
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        secure=_is_encrypted(request),
     )
     return response
+
+
+def _is_encrypted(request: Request) -> bool:
+    """Whether the browser speaks TLS, if only to a proxy before us: then its origin says so."""
+    origin = request.headers.get("origin", "")
+    return request.url.scheme == "https" or origin.startswith("https://")
 
 
 @router.post("/logout", status_code=204)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -77,30 +78,33 @@ class Scrape:
         yield from self._signals(uow, runs)
 
     def _signals(self, uow: UnitOfWork, runs: list[Run]) -> Iterator[Metric]:
-        labels = ["run", "signal", "group", "source"]
         values = GaugeMetricFamily(
-            "watchkeeper_signal", "Newest value of each series of live runs.", labels=labels
+            "watchkeeper_signal",
+            "Newest value of each series of live runs.",
+            labels=["run", "signal", "group", "source"],
         )
-        left = LARGEST_SCRAPE
-        truncated = 0
-        for run in runs:
-            recent = self.latest.of(uow, run.id).values
-            for series in uow.series.all(run.id):
-                last = recent.get(series.key)
-                if last is None:
-                    continue
-                if left == 0:
-                    truncated = 1
-                    break
-                left -= 1
-                names = (run.id, series.name, series.group, series.source)
-                values.add_metric([name[:LONGEST_LABEL] for name in names], last.value)
+        samples = self._samples(uow, runs)
+        for labels, value in islice(samples, LARGEST_SCRAPE):
+            values.add_metric(labels, value)
+        truncated = int(next(samples, None) is not None)
         yield values
         cut = GaugeMetricFamily(
             "watchkeeper_scrape_truncated", f"1 if more than {LARGEST_SCRAPE} series were live."
         )
         cut.add_metric([], truncated)
         yield cut
+
+    def _samples(
+        self, uow: UnitOfWork, runs: Iterable[Run]
+    ) -> Iterator[tuple[tuple[str, ...], float]]:
+        """Labels and newest value of every series; runs nobody gets to are not looked at."""
+        for run in runs:
+            recent = self.latest.of(uow, run.id).values
+            for series in uow.series.all(run.id):
+                last = recent.get(series.key)
+                if last is not None:
+                    names = (run.id, series.name, series.group, series.source)
+                    yield tuple(name[:LONGEST_LABEL] for name in names), last.value
 
     def _alerts(self, uow: UnitOfWork) -> Iterator[Metric]:
         counts: dict[tuple[str, str, str], int] = {}

@@ -178,6 +178,15 @@ def test_a_browser_exchanges_the_token_for_a_session_that_ends() -> None:
     assert call(renamed, "GET", "/read", headers=held).status_code == 401
 
 
+def test_behind_a_tls_proxy_the_session_is_for_tls_only() -> None:
+    app = small_app(Keys(read="read-token"))
+    for origin, secure in (("https://localhost", True), ("http://localhost", False)):
+        headers = {"origin": origin}
+        answer = call(app, "POST", "/login", json={"token": "read-token"}, headers=headers)
+        assert answer.status_code == 204
+        assert ("secure" in answer.headers["set-cookie"].lower()) is secure
+
+
 @pytest.mark.parametrize("path", ["/read", "/nothing", "/broken", "/read?token=x"])
 def test_every_answer_carries_the_security_headers(path: str) -> None:
     answer = call(small_app(), "GET", path)
