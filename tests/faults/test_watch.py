@@ -351,11 +351,11 @@ def test_watching_without_a_model_loads_no_torch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "first", ["import trainer_hooks.watch", "from trainer_hooks.watch import Watch"]
 )
-def test_watch_is_callable_in_whatever_order_it_is_imported(first: str) -> None:
+def test_watch_is_callable_in_whatever_order_it_is_imported(first: str, tmp_path: Path) -> None:
     import subprocess
     import sys
 
-    code = f"{first}\nfrom trainer_hooks import watch\nprint(type(watch()).__name__)"
+    code = f"{first}\nfrom trainer_hooks import watch\nprint(type(watch(spool_dir={str(tmp_path)!r})).__name__)"
     args = [sys.executable, "-c", code]
     done = subprocess.run(args, capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.strip() == "Watch"
