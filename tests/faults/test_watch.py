@@ -355,7 +355,10 @@ def test_watch_is_callable_in_whatever_order_it_is_imported(first: str, tmp_path
     import subprocess
     import sys
 
-    code = f"{first}\nfrom trainer_hooks import watch\nprint(type(watch(spool_dir={str(tmp_path)!r})).__name__)"
-    args = [sys.executable, "-c", code]
+    code = (
+        f"import sys\n{first}\nfrom trainer_hooks import watch\n"
+        "print(type(watch(spool_dir=sys.argv[1])).__name__)"
+    )
+    args = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(args, capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.strip() == "Watch"
