@@ -276,9 +276,9 @@ class LossPlateau(Detector):
             per_point / math.sqrt(len(curve.first)), per_block / math.sqrt(len(recent_N))
         )
         fell = median(curve.first) - float(np.median(recent_N))
-        # Twice as much ends it as would have kept it shut.
-        share = params.no_progress_share * (2.0 if curve.flat_from_start else 1.0)
-        if fell + 4.0 * sd >= share * abs(median(curve.first)):
+        share = params.no_progress_share * abs(median(curve.first))
+        # Sure that it did not fall opens it; not before it did fall, by twice as much, it ends.
+        if fell + 4.0 * sd >= share and not (curve.flat_from_start and fell < 2.0 * share):
             return None
         curve.onset_step, curve.onset_at = curve.blocks.steps[0], curve.blocks.times[0]
         asked = params.no_progress_share * abs(median(curve.first))
