@@ -35,7 +35,7 @@ from monitor.storage.codec import pack_points, unpack_points
 READER = "sealer"
 DETECTION = "detection"
 
-_LEASE_S = 60.0
+_LEASE_S = 15.0
 _LOOK_EVERY_S = 0.25
 _DUE_ENTRIES = 256
 _DUE_AGE_S = 20.0
