@@ -153,6 +153,7 @@ def test_a_logged_step_is_drawn_within_two_seconds(
     page, seen = open_page("/runs/live")
     until(page, DRAWN, 199)
     page.wait_for_selector("#link[data-state=live]", timeout=5_000)
+    page.focus("#vitals a:nth-of-type(3)")
     waits = []
     for step in range(200, 206):
         page.wait_for_timeout(700)
@@ -162,6 +163,7 @@ def test_a_logged_step_is_drawn_within_two_seconds(
         waits.append(time.monotonic() - logged)
     assert max(waits) <= 2.0, waits
     until(page, "() => document.querySelector('#four').textContent.includes('205')")
+    assert page.evaluate("document.activeElement.matches('#vitals a:nth-of-type(3)')")
     seen.nothing()
 
 

@@ -107,6 +107,22 @@ export function foreign(text) {
   return h('bdi', {}, text);
 }
 
+/**
+ * Rebuild what is inside `host` without taking the keyboard's place away: the same link, or what
+ * now stands at the same place, is focused again.
+ * @param {HTMLElement} host @param {() => void} rebuild
+ */
+export function keepFocus(host, rebuild) {
+  const all = () => $$('a, button, input, select, summary, [tabindex]', host);
+  const before = document.activeElement;
+  const index = before instanceof HTMLElement ? all().indexOf(before) : -1;
+  rebuild();
+  if (index < 0) return;
+  const href = before?.getAttribute('href');
+  const now = all();
+  (now.find((one) => href && one.getAttribute('href') === href) ?? now[index])?.focus({ preventScroll: true });
+}
+
 /** Change a node's text only where it differs, so that screen readers are not called for nothing.
  * @param {HTMLElement} node @param {string} text */
 export function say(node, text) {

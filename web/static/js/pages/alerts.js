@@ -1,7 +1,7 @@
 // @ts-check
 /* All alerts: what is open, since when, and the button that says "I have it". */
 
-import { $, button, choice, foreign, h, say } from '../dom.js';
+import { $, button, choice, foreign, h, keepFocus, say } from '../dom.js';
 import { alertPage, get, now, post, runPage, whoAmI } from '../api.js';
 import { clock, count, duration, money, plural } from '../format.js';
 import { Live } from '../live.js';
@@ -57,7 +57,7 @@ function paint() {
   title(waiting ? `${plural(waiting, 'alert')} waiting` : 'Alerts');
   const shown = show === 'open' ? open : all;
   const none = show === 'open' ? 'No alert is open. What was told before is under All.' : 'Nothing has ever been told.';
-  $('#alerts').replaceChildren(...(shown.length ? shown.map(item) : [h('li', {}, h('p', { class: 'quiet' }, none))]));
+  keepFocus($('#alerts'), () => $('#alerts').replaceChildren(...(shown.length ? shown.map(item) : [h('li', {}, h('p', { class: 'quiet' }, none))])));
 }
 
 async function load() {

@@ -1,7 +1,7 @@
 // @ts-check
 /* Two samplings of the same prompts side by side: shorter, surer, better or worse? Which prompts? */
 
-import { $, choice, foreign, glyph, h, s, say } from '../dom.js';
+import { $, choice, foreign, glyph, h, keepFocus, s, say } from '../dom.js';
 import { get, now, runPath } from '../api.js';
 import { Board } from '../board.js';
 import { figure } from '../chart.js';
@@ -94,11 +94,11 @@ function shown() {
 function paintList() {
   const list = shown();
   say($('#filter [data-f=all]'), `All ${pairs.length}`);
-  $('#list').replaceChildren(...list.map(([pair, i]) => {
+  keepFocus($('#list'), () => $('#list').replaceChildren(...list.map(([pair, i]) => {
     const entry = h('button', { type: 'button', 'aria-current': i === current ? 'true' : null }, glyph(GLYPH[fate(pair)]), h('span', { class: 'p' }, foreign(promptText(pair))), h('span', { class: 'v' }, foreign(repeated(pair) ? `${pair.prompt_id}: ${verdictOf(pair)}` : verdictOf(pair))));
     entry.addEventListener('click', () => { current = i; paintPair(); });
     return entry;
-  }));
+  })));
 }
 
 function paintPair() {

@@ -1,7 +1,7 @@
 // @ts-check
 /* One run: healthy, look or act? Since when, why, which checkpoint is good, when does it end? */
 
-import { $, $$, button, choice, foreign, glyph, h, press, say, tag } from '../dom.js';
+import { $, $$, button, choice, foreign, glyph, h, keepFocus, press, say, tag } from '../dom.js';
 import { alertPage, get, now, post, runPath, whoAmI } from '../api.js';
 import { Board } from '../board.js';
 import { figure } from '../chart.js';
@@ -123,7 +123,7 @@ function paintNumbers() {
   const [worst] = open();
   $('#four').replaceChildren(...fourNumbers(run, worst, store));
   const onset = worst ? worst.onset_step : null;
-  $('#vitals').replaceChildren(...VITALS.map((vital) => {
+  const signs = VITALS.map((vital) => {
     const key = vital.keys.find((one) => series.has(one));
     const track = key && (!vital.minus || series.has(vital.minus)) ? store.owned(key) : undefined;
     const minus = vital.minus ? store.owned(vital.minus) : undefined;
@@ -132,7 +132,8 @@ function paintNumbers() {
     const found = standing().filter((alert) => (alert.evidence.series ?? []).some((pattern) => fits(pattern, key)));
     const state = found.some((alert) => alert.severity === 'critical') ? 'act' : found.length ? 'look' : 'ok';
     return vitalNode(vital, reading, state, found[0]?.title ?? (reading ? '' : 'no value yet'));
-  }));
+  });
+  keepFocus($('#vitals'), () => $('#vitals').replaceChildren(...signs));
 }
 
 /** Why a vital sign sleeps, from what the hooks said at the start. @param {string} name */

@@ -1,7 +1,7 @@
 // @ts-check
 /* The list of runs: which one needs me, which first, what has it cost? */
 
-import { $, choice, foreign, glyph, h, say } from '../dom.js';
+import { $, choice, foreign, glyph, h, keepFocus, say } from '../dom.js';
 import { ROOT, get, now, runPage } from '../api.js';
 import { ago, clock, count, duration, money, plural, short } from '../format.js';
 import { Live } from '../live.js';
@@ -115,6 +115,10 @@ function alerts(some) {
 
 function paint() {
   painting = undefined;
+  keepFocus($('#listing'), rebuild);
+}
+
+function rebuild() {
   const all = [...runs.values()].sort(compare);
   $('#listing').hidden = !all.length;
   $('#first-use').hidden = all.length > 0;
@@ -148,7 +152,7 @@ function paintOver(over) {
 
 /** At most once a second, so that fifty live runs do not keep the page busy. */
 function soon() {
-  painting ??= setTimeout(paint, 400);
+  painting ??= setTimeout(paint, 700);
 }
 
 function tick() {
