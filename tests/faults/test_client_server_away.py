@@ -235,19 +235,21 @@ def test_retry_after_is_honoured(tmp_path: Path) -> None:
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_a_refused_batch_is_set_aside_and_the_rest_goes_on(status: int, tmp_path: Path) -> None:
     def answer(batch: dict[str, Any]) -> Any:
-        return (status, {}, b'{"detail": "a bad one"}') if batch["seq"] == 0 else (200, {}, b"")
+        bad = any(1 in frame["steps"] for frame in batch["frames"])
+        return (status, {}, b'{"detail": "a bad one"}') if bad else (200, {}, b"")
 
     with StubServer() as server:
         server.answer = answer
         with watch(server=server.url, run="r", spool_dir=tmp_path) as w:
             w.step(loss=1.0)
-            server.wait_for(lambda r: r.posts)
+            refused = tmp_path / "r" / "refused"
+            server.wait_for(lambda _: list(refused.glob("*.reason.txt")))
             w.step(loss=2.0)
         assert list(server.received.series("loss/train")) == [2]
     tally = tally_of(w)
     assert tally.refused > 0
     assert tally.stored + tally.refused == tally.produced
-    (reason,) = (tmp_path / "r" / "refused").glob("*.reason.txt")
+    (reason,) = refused.glob("*.reason.txt")
     assert "a bad one" in reason.read_text()
 
 
