@@ -214,7 +214,7 @@ def test_sigkill_loses_one_flush_interval_at_most(tmp_path: Path) -> None:
         beat = server.received.records("heartbeat")[-1]
     assert steps == list(range(1, len(steps) + 1))
     by_step = dict(line.split() for line in (*lines, *rest) if line.strip() != "ready")
-    assert float(killed_at) - float(by_step[str(steps[-1])]) < 0.6
+    assert float(killed_at) - float(by_step[str(steps[-1])]) < 1.0
     assert int(last_step) >= steps[-1]
     boxes = ("stored", "duplicate", "refused", "queued", "spooled", "dropped")
     assert beat["produced"] == sum(beat[box] for box in boxes)
