@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trainer_hooks.account import Account, Tally
-from trainer_hooks.collector import Collector, LastWords
-from trainer_hooks.intake import Intake
-from trainer_hooks.sender import Flags, Identity, Sender
-from trainer_hooks.sending import Outbox
+from trainer_hooks.post.account import Account, Tally
+from trainer_hooks.post.collector import Collector, LastWords
+from trainer_hooks.post.intake import Intake
+from trainer_hooks.post.sender import Flags, Identity, Sender
+from trainer_hooks.post.sending import Outbox
 from trainer_hooks.spool import CAP_BYTES, Spool, run_folder
 from trainer_hooks.transport import Transport
 from trainer_hooks.wire import RunEnd

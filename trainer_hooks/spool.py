@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, unquote
 
-from trainer_hooks.account import Tally
-from trainer_hooks.segment import (
+from trainer_hooks.post.account import Tally
+from trainer_hooks.post.segment import (
     Head,
     Segment,
     find_segments,
@@ -33,7 +33,7 @@ from trainer_hooks.segment import (
     segment_path,
     thin_segment,
 )
-from trainer_hooks.thinning import RECORDS_ONLY_LEVEL
+from trainer_hooks.post.thinning import RECORDS_ONLY_LEVEL
 
 CAP_BYTES = 256 * 1024 * 1024
 SEGMENT_BYTES = 1024 * 1024

@@ -22,19 +22,19 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any, TypeVar, Unpack
 
-from trainer_hooks.account import Tally
 from trainer_hooks.client import CLOSE_S
 from trainer_hooks.data import Fingerprint, TimedLoader
-from trainer_hooks.exits import Exits, status_of
-from trainer_hooks.guard import Errors, guarded
-from trainer_hooks.inert import InertWatch
-from trainer_hooks.instruments import Instruments
-from trainer_hooks.link import Link
-from trainer_hooks.options import Options, WatchOptions
-from trainer_hooks.recorder import AUTO, Recorder
+from trainer_hooks.loop.exits import Exits, status_of
+from trainer_hooks.loop.guard import Errors, guarded
+from trainer_hooks.loop.inert import InertWatch
+from trainer_hooks.loop.instruments import Instruments
+from trainer_hooks.loop.link import Link
+from trainer_hooks.loop.options import Options, WatchOptions
+from trainer_hooks.loop.recorder import AUTO, Recorder
+from trainer_hooks.loop.series import SPECS, interval_spec
+from trainer_hooks.loop.state import State
+from trainer_hooks.post.account import Tally
 from trainer_hooks.schedule import Schedule
-from trainer_hooks.series import SPECS, interval_spec
-from trainer_hooks.state import State
 from trainer_hooks.wire import Asleep, EndStatus, Event, Phase, PhaseName, Scalar
 
 log = logging.getLogger("trainer_hooks")
@@ -49,7 +49,7 @@ def watch(
     Args:
         model: the model; None: only what is logged is watched.
         optimizer: the optimizer, or several in a list.
-        options: the fields of ``trainer_hooks.options.Options``; see ``docs/quickstart.md``.
+        options: the fields of ``trainer_hooks.loop.options.Options``; see ``docs/quickstart.md``.
 
     Returns:
         A watch; on ranks other than the first one that does nothing.

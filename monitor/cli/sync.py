@@ -8,10 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from trainer_hooks.options import DEFAULT_SERVER
-from trainer_hooks.sending import Backoff, Leftover, adopt
+from trainer_hooks.loop.options import DEFAULT_SERVER
+from trainer_hooks.loop.state import spool_root
+from trainer_hooks.post.sending import Backoff, Leftover, adopt
 from trainer_hooks.spool import find_leftovers
-from trainer_hooks.state import spool_root
 from trainer_hooks.transport import RetryLater, Transport
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.stub_server import StubServer
-from trainer_hooks.options import Options, WatchOptions
+from trainer_hooks.loop.options import Options, WatchOptions
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "quickstart.md").read_text(encoding="utf-8")
 

@@ -49,7 +49,7 @@ def undocumented(specs: list[SeriesSpec]) -> list[str]:
 
 
 def test_each_series_of_the_watch_is_explained() -> None:
-    from trainer_hooks.series import SPECS, interval_spec
+    from trainer_hooks.loop.series import SPECS, interval_spec
 
     assert not undocumented([*SPECS, interval_spec("weights")])
 

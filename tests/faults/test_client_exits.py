@@ -15,7 +15,7 @@ import pytest
 
 from tests.faults.test_client_server_away import black_hole
 from tests.fixtures.stub_server import StubServer
-from trainer_hooks.sending import adopt
+from trainer_hooks.post.sending import adopt
 from trainer_hooks.spool import find_leftovers
 
 START = """

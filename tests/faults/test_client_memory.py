@@ -11,7 +11,7 @@ from pathlib import Path
 CODE = """
 import json, sys, time
 from trainer_hooks import watch
-from trainer_hooks.frames import Row
+from trainer_hooks.post.frames import Row
 
 def rss_mib():
     with open("/proc/self/status") as file:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.fixtures.stub_server import StubServer
 from trainer_hooks import watch
-from trainer_hooks.account import Tally
+from trainer_hooks.post.account import Tally
 from trainer_hooks.spool import find_leftovers
 
 STEPS = 200

@@ -14,7 +14,7 @@ import pytest
 
 from tests.fixtures.stub_server import StubServer
 from trainer_hooks import watch
-from trainer_hooks.inert import InertWatch
+from trainer_hooks.loop.inert import InertWatch
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

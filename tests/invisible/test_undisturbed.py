@@ -7,13 +7,13 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from trainer_hooks import undisturbed as module  # noqa: E402
 from trainer_hooks.answers.prompts import Decoding, Prompt, PromptSet  # noqa: E402
 from trainer_hooks.answers.sampler import Sampler  # noqa: E402
+from trainer_hooks.loop import undisturbed as module  # noqa: E402
+from trainer_hooks.loop.undisturbed import CannotRestoreError, undisturbed  # noqa: E402
 from trainer_hooks.probe import Probe  # noqa: E402
 from trainer_hooks.signals.base import Subject  # noqa: E402
 from trainer_hooks.signals.probe import ProbeSignal  # noqa: E402
-from trainer_hooks.undisturbed import CannotRestoreError, undisturbed  # noqa: E402
 
 pytestmark = pytest.mark.torch
 VOCAB = 256

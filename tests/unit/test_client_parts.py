@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from trainer_hooks.account import Account, Tally
 from trainer_hooks.data import RepeatMeter, RowTable, TimedLoader, WaitMeter, find_tokens, hash_rows
-from trainer_hooks.facts import git_state, package_versions
-from trainer_hooks.frames import Row, encode_batch, group
-from trainer_hooks.intake import QUEUE_BYTES, QUEUE_ROWS, Intake
+from trainer_hooks.loop.facts import git_state, package_versions
+from trainer_hooks.loop.state import State, find_origin, read_state, write_state
+from trainer_hooks.post.account import Account, Tally
+from trainer_hooks.post.frames import Row, encode_batch, group
+from trainer_hooks.post.intake import QUEUE_BYTES, QUEUE_ROWS, Intake
+from trainer_hooks.post.segment import Head, make_entry
+from trainer_hooks.post.thinning import count_values, thin
 from trainer_hooks.schedule import Schedule
-from trainer_hooks.segment import Head, make_entry
 from trainer_hooks.spool import Spool, SpoolBusyError, find_leftovers
-from trainer_hooks.state import State, find_origin, read_state, write_state
-from trainer_hooks.thinning import count_values, thin
 from trainer_hooks.transport import parse_retry_after, read_answer
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainer_hooks.pending import Reader, Waiting
+from trainer_hooks.loop.pending import Reader, Waiting
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

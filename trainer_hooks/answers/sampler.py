@@ -8,7 +8,7 @@ from typing import Any
 
 from trainer_hooks.answers.generate import Generated, generate, last_logits, reference_nll
 from trainer_hooks.answers.prompts import Decoding, Prompt, PromptSet, prompt_hash
-from trainer_hooks.undisturbed import undisturbed
+from trainer_hooks.loop.undisturbed import undisturbed
 from trainer_hooks.wire import MAX_ANSWER_BYTES, Answer, to_cell
 
 

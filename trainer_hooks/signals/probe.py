@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
+from trainer_hooks.loop.undisturbed import MAX_BUFFER_BYTES, buffer_bytes, undisturbed
 from trainer_hooks.probe import Probe, forward_slices, summarise, token_statistics
 from trainer_hooks.signals.base import AsleepError, Signal, Subject
-from trainer_hooks.undisturbed import MAX_BUFFER_BYTES, buffer_bytes, undisturbed
 from trainer_hooks.wire import SeriesSpec, series_key
 
 if TYPE_CHECKING:

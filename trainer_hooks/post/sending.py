@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from trainer_hooks.account import Account, Tally
-from trainer_hooks.frames import Columns, encode_batch
-from trainer_hooks.segment import Head, make_entry
+from trainer_hooks.post.account import Account, Tally
+from trainer_hooks.post.frames import Columns, encode_batch
+from trainer_hooks.post.segment import Head, make_entry
 from trainer_hooks.spool import Spool, SpoolBusyError, find_leftovers
 from trainer_hooks.transport import Deleted, Outcome, Refused, RetryLater, Sent, Transport
 from trainer_hooks.wire import Heartbeat

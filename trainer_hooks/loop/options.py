@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
-from trainer_hooks.facts import count_parameters
+from trainer_hooks.loop.facts import count_parameters
 from trainer_hooks.schedule import DEFAULT_BUDGET, DEFAULT_EVERY
 from trainer_hooks.spool import CAP_BYTES
 from trainer_hooks.wire import Asleep, RunKind, RunStart, Scalar

@@ -15,12 +15,12 @@ from dataclasses import asdict
 from typing import Any
 
 from trainer_hooks.client import Client
-from trainer_hooks.facts import complete
-from trainer_hooks.frames import Row
-from trainer_hooks.intake import Intake
-from trainer_hooks.options import Options
-from trainer_hooks.sender import Identity
-from trainer_hooks.state import State, find_origin, new_attempt_id, spool_root, write_state
+from trainer_hooks.loop.facts import complete
+from trainer_hooks.loop.options import Options
+from trainer_hooks.loop.state import State, find_origin, new_attempt_id, spool_root, write_state
+from trainer_hooks.post.frames import Row
+from trainer_hooks.post.intake import Intake
+from trainer_hooks.post.sender import Identity
 from trainer_hooks.transport import Transport
 from trainer_hooks.wire import AttemptStart, EndStatus, Record, RunEnd, RunStart, SeriesSpec
 

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainer_hooks.account import Tally
-from trainer_hooks.thinning import count_values, thin
+from trainer_hooks.post.account import Tally
+from trainer_hooks.post.thinning import count_values, thin
 
 SUFFIX = ".seg"
 

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from trainer_hooks.account import Account
-from trainer_hooks.frames import Row
+from trainer_hooks.post.account import Account
+from trainer_hooks.post.frames import Row
 from trainer_hooks.wire import Record, RunStart, SeriesSpec
 
 QUEUE_ROWS = 10_000

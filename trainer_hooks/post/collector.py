@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from trainer_hooks.frames import encode_batch, group
-from trainer_hooks.intake import Intake, Taken
-from trainer_hooks.segment import make_entry
-from trainer_hooks.sender import Flags, Identity, Sender
-from trainer_hooks.sending import Outbox, heartbeat
+from trainer_hooks.post.frames import encode_batch, group
+from trainer_hooks.post.intake import Intake, Taken
+from trainer_hooks.post.segment import make_entry
+from trainer_hooks.post.sender import Flags, Identity, Sender
+from trainer_hooks.post.sending import Outbox, heartbeat
 from trainer_hooks.wire import Heartbeat, Record, RunEnd
 
 log = logging.getLogger("trainer_hooks")

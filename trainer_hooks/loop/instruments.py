@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from trainer_hooks.guard import Errors
+from trainer_hooks.loop.guard import Errors
 from trainer_hooks.schedule import Schedule
 from trainer_hooks.signals import SIGNALS
 from trainer_hooks.wire import Asleep, SeriesSpec

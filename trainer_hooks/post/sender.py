@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from trainer_hooks.sending import Backoff, Leftover, Outbox, adopt
+from trainer_hooks.post.sending import Backoff, Leftover, Outbox, adopt
 from trainer_hooks.transport import Deleted, Outcome, RetryLater, Transport
 
 log = logging.getLogger("trainer_hooks")

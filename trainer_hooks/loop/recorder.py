@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer_hooks.data import RepeatMeter, Stall, WaitMeter, find_tokens, hash_rows
-from trainer_hooks.frames import Row
-from trainer_hooks.instruments import Instruments
-from trainer_hooks.link import Link
-from trainer_hooks.pending import Reader, Waiting
-from trainer_hooks.schedule import Schedule
-from trainer_hooks.stepping import (
+from trainer_hooks.loop.instruments import Instruments
+from trainer_hooks.loop.link import Link
+from trainer_hooks.loop.pending import Reader, Waiting
+from trainer_hooks.loop.stepping import (
     MicroBatches,
     StepClock,
     is_non_finite,
     split_scalars,
 )
+from trainer_hooks.post.frames import Row
+from trainer_hooks.schedule import Schedule
 from trainer_hooks.wire import Event
 
 OWN_COST_STEPS = 50

@@ -1,0 +1,1 @@
+"""What the watch is made of: everything that happens on the training thread."""
