@@ -18,6 +18,7 @@ from monitor.detectors.base import (
     Verdict,
 )
 from monitor.detectors.gate import Gate
+from monitor.domain.words import duration_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +172,8 @@ class StaleData(Detector):
             step, wait_s = stalls[-1]
             return (
                 Cause(
-                    f"the loader began its shard again after a {wait_s:.1f} s stall at step "
-                    f"{step:,}",
+                    f"the loader began its shard again after a stall of {duration_text(wait_s)} "
+                    f"at step {step:,}",
                     signs_seen=2,
                     signs_of=2,
                     why=f"a stall {first_repeat - step} steps before the first repeat",

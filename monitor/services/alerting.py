@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from monitor.domain.alert import Alert
 from monitor.domain.plan import HOUR_S, Checkpoint, checkpoints, cost, last_before
 from monitor.domain.run import Run
+from monitor.domain.words import duration_text
 from monitor.errors import Conflict, NotFound
 from monitor.formats.base import AlertText
 from monitor.storage.base import Database, UnitOfWork
@@ -121,20 +122,11 @@ def _so_far(alert: Alert, run: Run | None, good: Checkpoint | None) -> str:
     money = cost(run, hours) if run is not None else None
     currency = str((run.facts.get("currency") if run else None) or "USD")
     spent = f", {money_text(money, currency)}" if money is not None else ""
-    first = f"So far {span_text(hours)}{spent}."
+    first = f"So far {duration_text(hours * HOUR_S)}{spent}."
     if good is None:
         return f"{first} There is no checkpoint before it."
-    lost = span_text(max(0.0, alert.onset_at - good.at) / HOUR_S)
+    lost = duration_text(max(0.0, alert.onset_at - good.at))
     return f"{first} Last checkpoint before it: {good.step:,}; going back loses {lost}."
-
-
-def span_text(hours: float) -> str:
-    """``2 h 10 min``, ``14 min``, ``40 s``."""
-    seconds = round(hours * HOUR_S)
-    if seconds < 120:
-        return f"{seconds} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def money_text(amount: float, currency: str) -> str:

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.services.alerting import HEADLINE_CHARS, _headline, local_time, money_text, span_text
+from monitor.domain.words import duration_text
+from monitor.services.alerting import HEADLINE_CHARS, _headline, local_time, money_text
 from monitor.services.delivery import LONGEST_RETRY_AFTER_S, retry_after_s
 from tests.storage.test_delivery import an_alert
 
 
 @pytest.mark.parametrize(
-    ("hours", "text"),
-    [(0.0, "0 s"), (0.01, "36 s"), (0.4, "24 min"), (2.1667, "2 h 10 min"), (30.0, "30 h 00 min")],
+    ("seconds", "text"),
+    [
+        (0.4, "0.4 s"),
+        (9.97, "10 s"),
+        (36, "36 s"),
+        (119.7, "2 min"),
+        (1_440, "24 min"),
+        (7_800, "2 h 10 min"),
+        (108_000, "30 h 00 min"),
+        (273_600, "3 d 4 h"),
+    ],
 )
-def test_spans(hours: float, text: str) -> None:
-    assert span_text(hours) == text
+def test_durations(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_json_prints_a_line_an_alert_and_one_for_the_run(
     ]  # fmt: skip
     assert (stale["onset_step"], stale["severity"]) == (616, "critical")
     assert 616 <= stale["opened_step"] <= 636
-    assert "0.4 s stall at step 600" in stale["cause"]
+    assert "stall of 0.4 s at step 600" in stale["cause"]
 
 
 def test_an_alert_that_lasts_to_the_end_is_not_resolved(

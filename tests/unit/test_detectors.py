@@ -114,7 +114,7 @@ def test_the_first_repeat_and_the_stall_before_it_are_named() -> None:
     assert (first.step, first.severity) == (304, "critical")
     assert first.evidence is not None
     assert first.evidence.onset_step == 300
-    assert "after a 4.1 s stall at step 284" in first.evidence.causes[0].text
+    assert "after a stall of 4.1 s at step 284" in first.evidence.causes[0].text
 
 
 def test_a_stray_repeat_before_is_not_the_onset() -> None:
