@@ -21,24 +21,26 @@ INPUTS: tuple[TrackInput, ...] = get_args(TrackInput)
 
 # What is to happen when one judgement is enough to open and one calm to close.
 QUICK = {
-    "quiet": ("firing", "quiet", "quiet", "quiet", "quiet", "quiet", "quiet"),
-    "pending": ("firing", "quiet", "pending", "pending", "quiet", "quiet", "quiet"),
+    "quiet": ("firing", "quiet", "quiet", "quiet", "quiet", "quiet", "quiet", "quiet"),
+    "pending": ("firing", "quiet", "pending", "firing", "pending", "quiet", "quiet", "quiet"),
     "firing": (
-        "firing", "resolved", "firing", "acknowledged", "resolved", "resolved", "resolved",
+        "firing", "resolved", "firing", "firing", "acknowledged", "resolved", "resolved",
+        "resolved",
     ),
     "acknowledged": (
-        "acknowledged", "resolved", "acknowledged", "acknowledged", "resolved", "resolved",
-        "resolved",
+        "acknowledged", "resolved", "acknowledged", "acknowledged", "acknowledged", "resolved",
+        "resolved", "resolved",
     ),
     "resolved": (
         "firing", "resolved", "resolved", "resolved", "resolved", "resolved", "resolved",
+        "resolved",
     ),
 }  # fmt: skip
 # And when it takes more of them.
 SLOW = {
     **QUICK,
     "quiet": ("pending", *QUICK["quiet"][1:]),
-    "pending": ("pending", "pending", *QUICK["pending"][2:]),
+    "pending": ("pending", "pending", "pending", "pending", *QUICK["pending"][4:]),
     "firing": ("firing", "firing", *QUICK["firing"][2:]),
     "acknowledged": ("acknowledged", "acknowledged", *QUICK["acknowledged"][2:]),
     "resolved": ("pending", *QUICK["resolved"][1:]),
@@ -129,3 +131,37 @@ def test_closed_by_a_person_it_stays_closed_while_the_condition_goes_on() -> Non
 
 def test_flapping_about_a_threshold_is_one_episode() -> None:
     assert run("bc" * 500, Hysteresis(k=1, m=1, calm=3)).episode == 1
+
+
+MINUTE_S = 60.0
+
+
+def ticked(track: Track, hold: Hysteresis, minutes: int) -> Track:
+    for _ in range(4 * minutes):
+        track = advance(track, "tick", hold, MINUTE_S / 4)
+    return track
+
+
+def test_pending_for_a_time_counts_ticks_only() -> None:
+    """Pending for 40 of 60 minutes; however long the server is down, it takes 20 more."""
+    hold = Hysteresis(k=1, m=1, for_s=60 * MINUTE_S)
+    waiting = ticked(run("b", hold), hold, 40)
+    assert waiting.state == "pending"
+    assert ticked(waiting, hold, 19).state == "pending"
+    assert ticked(waiting, hold, 20).state == "firing"
+    assert run("bbbbb", hold, waiting).state == "pending"
+
+
+def test_calm_while_pending_begins_the_wait_anew() -> None:
+    hold = Hysteresis(k=1, m=1, for_s=10 * MINUTE_S)
+    again = run("cb", hold, ticked(run("b", hold), hold, 9))
+    assert (again.state, again.waited_s) == ("pending", 0.0)
+
+
+def test_closing_takes_the_hold_time_without_a_bad_one() -> None:
+    hold = Hysteresis(k=1, m=1, calm=1, calm_s=5 * MINUTE_S)
+    nearly = ticked(run("bc", hold), hold, 4)
+    assert nearly.state == "firing"
+    assert ticked(run("bc", hold, nearly), hold, 4).state == "firing"
+    assert ticked(nearly, hold, 1).state == "resolved"
+    assert ticked(run("b", hold), hold, 600).state == "firing"
