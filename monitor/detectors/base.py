@@ -125,6 +125,8 @@ class Detector(ABC):
         needs: series key patterns; frames reach ``update`` with these values only.
         kinds: kinds of run it applies to.
         hold: how judgements become an alert.
+        hears: whether it is told of arrivals and ticks too, in frames of their own without values
+            whose ``t`` is the server's: for those who judge silence. Others never see them.
     """
 
     name: ClassVar[str]
@@ -133,6 +135,7 @@ class Detector(ABC):
     needs: ClassVar[tuple[str, ...]]
     kinds: ClassVar[tuple[str, ...]] = ("pretrain", "continued", "sft", "preference", "other")
     hold: ClassVar[Hold] = Hold()
+    hears: ClassVar[bool] = False
 
     @abstractmethod
     def __init__(self, facts: RunFacts, params: Any = None) -> None:

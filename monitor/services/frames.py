@@ -13,7 +13,7 @@ from typing import Any
 
 from monitor.detectors.base import StepEvent, StepFrame
 from monitor.domain.log import ColumnFrame, LogEntry
-from trainer_hooks.wire import Event, Phase, Record, from_cell, to_cell
+from trainer_hooks.wire import Event, Heartbeat, Phase, Record, from_cell, to_cell
 
 PATIENCE_TICKS = 2
 """Ticks come every 15 s while the server is up: two of them are 30 s, downtime not counted."""
@@ -73,6 +73,26 @@ class FrameAssembler:
         """All that is left (below step ``before``): the attempt has ended."""
         steps = [step for step in self._rows if before is None or step < before]
         return self._emit(max(steps)) if steps else []
+
+    def arrival(self, entry: LogEntry) -> StepFrame:
+        """That something came, from how far, and which phases it told of: for those who listen.
+
+        A phase is told here when its word arrives, though its step may not be complete yet.
+        """
+        events = [StepEvent("arrival", "batch", entry.at, data={"step": _reached(entry)})]
+        for record in entry.records:
+            if isinstance(record, Phase):
+                kind = "phase" if record.end_step is None else "phase_end"
+                events.append(StepEvent(kind, record.name, entry.at))
+        return self._heard(entry, events)
+
+    def passed(self, entry: LogEntry) -> StepFrame:
+        """That server time passed."""
+        return self._heard(entry, [StepEvent("tick", "tick", entry.at, data=dict(entry.note))])
+
+    def _heard(self, entry: LogEntry, events: list[StepEvent]) -> StepFrame:
+        step = max(self._emitted, 0)
+        return StepFrame(self.attempt, self.ordinal, step, entry.at, {}, tuple(events))
 
     def _add_frame(self, frame: ColumnFrame) -> None:
         steps, times = frame.steps.tolist(), frame.times.tolist()
@@ -171,6 +191,15 @@ class FrameAssembler:
             )
             for row in state["rows"]
         }
+
+
+def _reached(entry: LogEntry) -> int | None:
+    """The last step a batch knows of, by whatever it says."""
+    steps = [int(frame.steps[-1]) for frame in entry.frames if len(frame.steps)]
+    steps += [r.step for r in entry.records if isinstance(r, Heartbeat) and r.step is not None]
+    if entry.through_step is not None:
+        steps.append(entry.through_step)
+    return max(steps, default=None)
 
 
 def _plain(event: StepEvent) -> dict[str, Any]:

@@ -83,7 +83,8 @@ class DetectionEngine:
         if entry.kind == "batch":
             return self._batch(entry)
         if entry.kind == "tick":
-            return self._judge(self._frames.tick(), entry.at)
+            effects = self._judge(self._frames.tick(), entry.at)
+            return effects if self.ended else effects + self._hear(self._frames.passed(entry))
         if entry.kind in ("acknowledge", "resolve"):
             return self._person(entry)
         return []
@@ -100,6 +101,7 @@ class DetectionEngine:
         if entry.attempt != self._frames.attempt:
             return effects  # an abandoned branch: kept as ghosts, judged no more
         effects += self._judge(self._frames.add(entry), entry.at)
+        effects += self._hear(self._frames.arrival(entry))
         if any(isinstance(record, RunEnd) for record in entry.records):
             effects += self._judge(self._frames.flush(), entry.at)
             effects += self._close_all("run_end", "run_ended", entry.at)
@@ -156,6 +158,15 @@ class DetectionEngine:
         for frame in frames:
             for verdict in self._verdicts(frame):
                 effects += self._take(verdict, at)
+        return effects
+
+    def _hear(self, heard: StepFrame) -> list[Effect]:
+        """Arrivals and ticks, for those who judge silence."""
+        effects: list[Effect] = []
+        for name, detector in self._ready().items() if heard.attempt else ():
+            if detector.hears and name not in self._broken:
+                for verdict in self._ask(name, detector, heard):
+                    effects += self._take(verdict, heard.t)
         return effects
 
     def _verdicts(self, frame: StepFrame) -> list[Verdict]:
