@@ -15,9 +15,24 @@ if TYPE_CHECKING:
 
 FORMATS: dict[str, str] = {
     "generic": "monitor.formats.generic:Generic",
+    "slack": "monitor.formats.slack:Slack",
+    "discord": "monitor.formats.discord:Discord",
+    "teams": "monitor.formats.teams:Teams",
+    "ntfy": "monitor.formats.ntfy:Ntfy",
+    "pagerduty": "monitor.formats.pagerduty:PagerDuty",
+    "email": "monitor.formats.email:Email",
+    "alertmanager": "monitor.formats.alertmanager:Alertmanager",
+    "alertmanager_push": "monitor.formats.alertmanager_push:AlertmanagerPush",
+    "apprise": "monitor.formats.apprise:AppriseFormat",
 }
 
 ENTRY_POINT_GROUP = "watchkeeper.formats"
+
+
+def format_names() -> list[str]:
+    """All names a channel's ``format`` may have, those of third parties last."""
+    foreign = {point.name for point in entry_points(group=ENTRY_POINT_GROUP)}
+    return [*FORMATS, *sorted(foreign - FORMATS.keys())]
 
 
 def load_format(name: str) -> Format:

@@ -7,16 +7,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+SenderName = Literal["http", "smtp", "apprise"]
+"""How the bytes leave: a file of ``monitor/senders`` each."""
+
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """One field of a channel's settings. A ``secret`` one is never shown again."""
+    """One field of a channel's settings. A ``secret`` one is never shown again.
+
+    ``choices``: the values it may have; without them any text. ``default`` stands in for nothing.
+    """
 
     name: str
     label: str
     secret: bool = False
     required: bool = True
     help: str = ""
+    choices: tuple[str, ...] = ()
+    default: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +57,11 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One POST, complete but for the connection. ``url`` may itself be a secret."""
+    """One try, complete but for the connection. ``url`` may itself be a secret.
+
+    Over HTTP ``headers`` are those of the request. Over SMTP ``url`` is ``smtp://host:port`` and
+    ``headers`` hold ``security``, ``user``, ``password``, ``from`` and ``to``, which are not sent.
+    """
 
     url: str
     body: bytes
@@ -61,11 +73,22 @@ class Format(ABC):
     """Base of all formats.
 
     ``render`` makes the bytes once: they are stored and sent again unchanged on every retry.
-    ``request`` addresses (and signs) them for one try at the instant ``at``.
+    They never hold a secret, for they are stored. ``request`` addresses (and signs) them for one
+    try at the instant ``at``; what is secret is added there.
+
+    ``label`` names the receiver to people, ``about`` says where they get its address. ``needs`` is
+    a module it cannot do without, ``wake`` the command that brings it. ``lasting``: the receiver
+    keeps a state of its own per alert, so that it must hear of every end.
     """
 
     name: ClassVar[str]
+    label: ClassVar[str]
+    about: ClassVar[str] = ""
     fields: ClassVar[tuple[FormField, ...]]
+    sender: ClassVar[SenderName] = "http"
+    needs: ClassVar[str] = ""
+    wake: ClassVar[str] = ""
+    lasting: ClassVar[bool] = False
 
     @abstractmethod
     def render(self, message: Message, config: Mapping[str, Any]) -> bytes:
@@ -76,3 +99,7 @@ class Format(ABC):
         self, message_id: str, payload: bytes, config: Mapping[str, Any], *, at: float
     ) -> Request:
         """The request for one try."""
+
+    def fallback(self, payload: bytes) -> bytes | None:
+        """The same in the receiver's plainest form, tried once after it answered 400."""
+        return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -10,7 +9,7 @@ from typing import Any, ClassVar
 from standardwebhooks.webhooks import Webhook
 
 from monitor.formats.base import Format, FormField, Message, Request
-from trainer_hooks.wire import to_plain
+from monitor.formats.text import as_json
 
 PAYLOAD_VERSION = 1
 
@@ -19,9 +18,16 @@ class Generic(Format):
     """``{type, timestamp, data}``: everything known of the alert, and its words."""
 
     name: ClassVar[str] = "generic"
+    label: ClassVar[str] = "Webhook (Standard Webhooks)"
+    about: ClassVar[str] = "Any program of yours that takes a POST. It can check the signature."
     fields: ClassVar[tuple[FormField, ...]] = (
         FormField("url", "Address", secret=True, help="Where to post to, https://..."),
-        FormField("secret", "Signing secret", secret=True, help="whsec_ and base64"),
+        FormField(
+            "secret",
+            "Signing secret",
+            secret=True,
+            help="whsec_ and 24 to 64 random bytes in base64; the receiver knows it too",
+        ),
     )
 
     def render(self, message: Message, config: Mapping[str, Any]) -> bytes:
@@ -39,8 +45,7 @@ class Generic(Format):
                 "alert": message.alert,
             },
         }
-        text = json.dumps(to_plain(payload), allow_nan=False, ensure_ascii=False)
-        return text.encode("utf-8", "replace")
+        return as_json(payload)
 
     def request(
         self, message_id: str, payload: bytes, config: Mapping[str, Any], *, at: float

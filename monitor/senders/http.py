@@ -23,19 +23,22 @@ READ_TIMEOUT_S = 10.0
 LONGEST_S = 15.0
 """A receiver that answers byte by byte is given up after this long."""
 KEPT_BYTES = 2048
+SAID_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What came back. ``status`` is None where nothing did; ``error`` names why, without secrets.
 
-    ``retry_after`` is the header as sent, or the number a JSON body gives under that name.
+    ``retry_after`` is the header as sent, or the number a JSON body gives under that name. ``said``
+    is the beginning of the answer as text; it may repeat a secret that was sent.
     """
 
     status: int | None
     error: str = ""
     retry_after: str = ""
     refused: bool = False
+    said: str = ""
 
 
 @dataclass(slots=True)
@@ -100,7 +103,12 @@ class HttpSender:
                 response.close()
             finally:
                 watchdog.cancel()
-        return Answer(response.status_code, "", _retry_after(response.headers, body))
+        return Answer(
+            response.status_code,
+            "",
+            _retry_after(response.headers, body),
+            said=_said(body),
+        )
 
     def _read(self, response: httpx.Response, end: float) -> bytes:
         """The beginning of the body; the status counts even where the rest never comes."""
@@ -113,6 +121,11 @@ class HttpSender:
         except (httpx.HTTPError, OSError):
             return body[:KEPT_BYTES]
         return body[:KEPT_BYTES]
+
+
+def _said(body: bytes) -> str:
+    text = body[:SAID_BYTES].decode("utf-8", "replace")
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def _retry_after(headers: httpx.Headers, body: bytes) -> str:
