@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import Protocol
 
 from monitor.clock import Clock, monotonic_s
 from monitor.domain.alert import Alert
+from monitor.domain.secrets import scrub
 from monitor.formats import load_format
-from monitor.formats.base import Format, Message
+from monitor.formats.base import Format, Message, Request
 from monitor.services.alerting import alert_text, run_facts
 from monitor.storage.base import (
     Channel,
@@ -34,9 +35,10 @@ LONGEST_PAUSE_S = 600.0
 MOST_TRIES = 12
 """5 s, 15 s, 45 s, .. 10 min: a receiver may be away for about an hour."""
 LONGEST_RETRY_AFTER_S = 3600.0
-LEASE_S = 30.0
-"""Longer than a try can take, so that no second process sends what is on its way."""
+LEASE_S = 60.0
+"""Longer than a try and its fallback take, so that no second process sends what is on its way."""
 JITTER = 0.2
+SHOWN_CHARS = 200
 RETRIED_STATUS = frozenset({408, 425, 429})
 
 log = logging.getLogger(__name__)
@@ -53,6 +55,8 @@ class Answered(Protocol):
     def retry_after(self) -> str: ...
     @property
     def refused(self) -> bool: ...
+    @property
+    def said(self) -> str: ...
 
 
 Send = Callable[..., Answered]
@@ -79,6 +83,7 @@ class Delivery:
         owner: str,
         send: Send,
         *,
+        senders: Mapping[str, Send] | None = None,
         base_url: str = "",
         seed: int | None = None,
         monotonic: Clock = monotonic_s,
@@ -86,7 +91,7 @@ class Delivery:
         self._database = database
         self._clock = clock
         self._owner = owner
-        self._send = send
+        self._senders: dict[str, Send] = {"http": send, **(senders or {})}
         self._base_url = base_url
         self._random = random.Random(seed)
         self._monotonic = monotonic
@@ -106,32 +111,33 @@ class Delivery:
         ready = self._database.write(lambda uow: self._prepare(uow, row))
         if ready is None:
             return
-        began, at = self._monotonic(), self._clock()
-        answer = self._try(ready, at)
-        tried = DeliveryTry(
-            row.id, at, answer.status, self._monotonic() - began, answer.error[:200]
-        )  # fmt: skip
+        tries, answer = self._try(ready)
         state, due_at = self._judge(row, answer)
         if state == "gave_up":
             log.warning("gave up message %s to channel %s", row.id, ready.channel.name)
 
         def settle(uow: UnitOfWork) -> None:
-            if not self._settle(uow, row, state, due_at, tried):
+            if not self._settle(uow, row, state, due_at, tries):
                 return
             if answer.status == 410:
                 uow.channels.disable(ready.channel.id, "the receiver said 410 Gone")
 
         self._database.write(settle)
 
-    def _try(self, ready: _Ready, at: float) -> Answered:
-        try:
-            request = ready.format.request(
-                ready.row.id, ready.payload, ready.channel.config, at=at
-            )  # fmt: skip
-        except (KeyError, ValueError) as error:
-            # A channel that lacks an address, or whose secret is no base64.
-            return _Unsendable(f"the channel is not set up ({type(error).__name__})")
-        return self._send(request.url, request.body, request.headers, method=request.method)
+    def _try(self, ready: _Ready) -> tuple[list[DeliveryTry], Answered]:
+        """One try, and after a 400 one more in the format's plainest form."""
+        first, answer = self._try_once(ready, ready.payload)
+        plain = ready.format.fallback(ready.payload) if answer.status == 400 else None
+        if plain is None:
+            return [first], answer
+        second, answer = self._try_once(ready, plain)
+        return [first, second], answer
+
+    def _try_once(self, ready: _Ready, payload: bytes) -> tuple[DeliveryTry, Answered]:
+        began, at = self._monotonic(), self._clock()
+        answer = send(ready.format, ready.channel, ready.row.id, payload, self._senders, at=at)
+        took = self._monotonic() - began
+        return DeliveryTry(ready.row.id, at, answer.status, took, answer.error), answer
 
     # -- before a try --------------------------------------------------------------------------
 
@@ -140,10 +146,10 @@ class Delivery:
         alert = uow.alerts.get(row.alert)
         channel = next((one for one in uow.channels.all() if one.id == row.channel), None)
         if alert is None or channel is None or not channel.enabled:
-            self._settle(uow, row, "cancelled", None, None)
+            self._settle(uow, row, "cancelled", None)
             return None
         if row.payload is None and (_too_late(alert, row) or _nothing_to_end(uow, row)):
-            self._settle(uow, row, "cancelled", None, None)
+            self._settle(uow, row, "cancelled", None)
             return None
         made = load_format(channel.format)
         payload = row.payload
@@ -188,19 +194,64 @@ class Delivery:
         row: OutboxRow,
         state: OutboxState,
         due_at: float | None,
-        tried: DeliveryTry | None,
+        tries: Sequence[DeliveryTry] = (),
     ) -> bool:
+        for earlier in tries[:-1]:
+            uow.outbox.note_try(earlier)
+        last = tries[-1] if tries else None
         return uow.outbox.settle(
-            row.id, owner=self._owner, state=state, at=self._clock(), due_at=due_at, attempt=tried
+            row.id, owner=self._owner, state=state, at=self._clock(), due_at=due_at, attempt=last
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Unsendable:
-    error: str
-    status: int | None = None
+class Outcome:
+    """What a try came to, with nothing secret left in its words."""
+
+    status: int | None
+    error: str = ""
     retry_after: str = ""
-    refused: bool = True
+    refused: bool = False
+    said: str = ""
+
+
+def send(
+    made: Format,
+    channel: Channel,
+    message: str,
+    payload: bytes,
+    senders: Mapping[str, Send],
+    *,
+    at: float,
+) -> Outcome:
+    """Send one payload to one channel, once. Never raises.
+
+    ``error`` is why it failed: where there was an answer, how that began.
+    """
+    try:
+        request = made.request(message, payload, channel.config, at=at)
+    except (KeyError, ValueError) as error:
+        # A channel that lacks an address, or whose secret is no base64.
+        why = f"the channel is not set up ({type(error).__name__})"
+        return Outcome(None, why, refused=True)
+    answer = _handed(request, senders.get(made.sender))
+    secrets = secrets_of(made, channel)
+    said = scrub(answer.said, secrets)[:SHOWN_CHARS]
+    went = answer.status is not None and 200 <= answer.status < 300
+    failed = scrub(answer.error, secrets)[:SHOWN_CHARS] or ("" if went else said)
+    return Outcome(answer.status, failed, answer.retry_after, answer.refused, said)
+
+
+def _handed(request: Request, sender: Send | None) -> Answered:
+    if sender is None:
+        return Outcome(None, "nothing here can send this", refused=True)
+    return sender(request.url, request.body, request.headers, method=request.method)
+
+
+def secrets_of(made: Format, channel: Channel) -> list[str]:
+    """Everything in a channel's config that is never shown."""
+    held = (channel.config.get(field.name) for field in made.fields if field.secret)
+    return [str(value) for value in held if value]
 
 
 def _too_late(alert: Alert, row: OutboxRow) -> bool:

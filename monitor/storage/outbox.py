@@ -82,9 +82,12 @@ class SqlOutbox:
         if self._connection.execute(ours.values(**changes)).rowcount != 1:
             return False
         if attempt is not None:
-            values = {name: getattr(attempt, name) for name in _TRY_FIELDS}
-            self._connection.execute(sa.insert(tables.delivery_try), values)
+            self.note_try(attempt)
         return True
+
+    def note_try(self, attempt: DeliveryTry) -> None:
+        values = {name: getattr(attempt, name) for name in _TRY_FIELDS}
+        self._connection.execute(sa.insert(tables.delivery_try), values)
 
     def cancel(self, alert: str, *, moment: str, at: float) -> int:
         statement = sa.update(tables.outbox).where(

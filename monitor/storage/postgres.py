@@ -53,6 +53,8 @@ class PostgresDatabase:
             pool_size=_POOL,
             max_overflow=_POOL,
             pool_timeout=_POOL_WAIT_S,
+            # Secrets of channels are values: neither a log nor an error shows them.
+            hide_parameters=True,
             connect_args={"connect_timeout": 5},
         )
         self._reading = self._engine.execution_options(

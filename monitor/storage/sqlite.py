@@ -199,6 +199,8 @@ def _engine(url: str, *, pool_size: int, overflow: int, reading: bool) -> Engine
         pool_size=pool_size,
         max_overflow=overflow,
         pool_timeout=_POOL_WAIT_S,
+        # Secrets of channels are values: neither a log nor an error shows them.
+        hide_parameters=True,
         # The driver begins nothing by itself: ``_begin`` says which kind of transaction it is.
         connect_args={"isolation_level": None, "check_same_thread": False},
     )
