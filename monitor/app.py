@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import urlsplit
@@ -29,10 +29,14 @@ from monitor.api.routes import ROUTERS
 from monitor.api.static import Static
 from monitor.clock import wall_s
 from monitor.errors import UnsafeSettings, WatchkeeperError
+from monitor.senders.apprise import AppriseSender
 from monitor.senders.http import HttpSender
+from monitor.senders.smtp import SmtpSender
+from monitor.services.channels import Channels, Sender
 from monitor.services.delivery import Delivery
 from monitor.services.detection import Detection
 from monitor.services.ingest import Ingest
+from monitor.services.keepalive import KeepAlive
 from monitor.services.latest import Latest
 from monitor.services.live import Live
 from monitor.services.overview import Overview
@@ -123,8 +127,10 @@ def assemble(settings: Settings, database: Database) -> Parts:
     latest = Latest()
     overview = Overview(latest, wall_s, settings.base_url)
     live = Live(database, overview)
-    sender = HttpSender(settings.webhook_allow_private)
-    sending = Delivery(database, wall_s, owner, sender, base_url=settings.base_url)
+    senders = _senders(settings.webhook_allow_private)
+    base_url = settings.base_url
+    sending = Delivery(database, wall_s, owner, senders["http"], senders=senders, base_url=base_url)
+    renewing = KeepAlive(database, wall_s, senders, base_url=base_url)
     delivery = Worker("delivery", sending.run_once, 1.0)
     detection = Detection(database, wall_s, owner, told=delivery.wake)
     sealer = Sealer(database, wall_s, owner)
@@ -133,6 +139,7 @@ def assemble(settings: Settings, database: Database) -> Parts:
             Worker("detection", detection.run_all, 1.0, follows_log=True),
             Worker("sealer", sealer.run_once, 1.0, follows_log=True),
             delivery,
+            Worker("keepalive", renewing.run_once, 5.0),
             Worker("ticks", Ticks(database, owner).run_once, 1.0),
             Worker("presence", Presence(database).run_once, 5.0),
         )
@@ -145,6 +152,7 @@ def assemble(settings: Settings, database: Database) -> Parts:
         overview=overview,
         live=live,
         scrape=scrape,
+        channels=Channels(database, wall_s, senders, fixed=_fixed_channels(settings)),
         workers=workers,
         clock=wall_s,
         at_stop=(detection.close,),
@@ -219,6 +227,18 @@ def _stop(parts: Parts) -> None:
         except WatchkeeperError as error:
             _log.warning("while stopping: %s", error.detail)
     parts.database.close()
+
+
+def _senders(allow_private: Sequence[str]) -> dict[str, Sender]:
+    return {
+        "http": HttpSender(allow_private),
+        "smtp": SmtpSender(allow_private),
+        "apprise": AppriseSender(allow_private),
+    }
+
+
+def _fixed_channels(settings: Settings) -> tuple[str, ...]:
+    return (WEBHOOK_CHANNEL,) if settings.webhook_url is not None else ()
 
 
 def _save_webhook(uow: UnitOfWork, settings: Settings) -> None:

@@ -5,7 +5,8 @@ WatchkeeperError (500)
 │   ├── MalformedBody            not JSON, not gzip, cut off
 │   └── UnknownFilter (422)      a value outside its fixed list
 ├── Unprocessable (422)          a batch whose envelope cannot be understood
-│   └── UnreadableLog            a file that is no training log we know
+│   ├── UnreadableLog            a file that is no training log we know
+│   └── InvalidChannel           a channel's form is not filled in as it must be
 ├── Unauthorized (401)
 ├── Forbidden (403)              host or origin not allowed
 ├── NotFound (404)
@@ -60,6 +61,10 @@ class Unprocessable(WatchkeeperError):
 
 class UnreadableLog(Unprocessable):
     title = "This file cannot be read as a training log"
+
+
+class InvalidChannel(Unprocessable):
+    title = "This channel cannot be set up so"
 
 
 class TooManySeries(Unprocessable):

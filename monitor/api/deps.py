@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from monitor.clock import Clock
 from monitor.domain.run import Run
 from monitor.errors import Gone, NotFound
+from monitor.services.channels import Channels
 from monitor.services.ingest import Ingest
 from monitor.services.live import Live
 from monitor.services.overview import Overview
@@ -33,6 +34,7 @@ class Parts:
     overview: Overview
     live: Live
     scrape: Scrape
+    channels: Channels
     workers: Supervisor
     clock: Clock
     at_stop: tuple[Callable[[], None], ...] = ()
@@ -66,6 +68,10 @@ def _scrape(request: Request) -> Scrape:
     return parts(request).scrape
 
 
+def _channels(request: Request) -> Channels:
+    return parts(request).channels
+
+
 def _workers(request: Request) -> Supervisor:
     return parts(request).workers
 
@@ -80,6 +86,7 @@ ReadingPart = Annotated[Reading, Depends(_reading)]
 OverviewPart = Annotated[Overview, Depends(_overview)]
 LivePart = Annotated[Live, Depends(_live)]
 ScrapePart = Annotated[Scrape, Depends(_scrape)]
+ChannelsPart = Annotated[Channels, Depends(_channels)]
 WorkersPart = Annotated[Supervisor, Depends(_workers)]
 WallClock = Annotated[Clock, Depends(_clock)]
 

@@ -6,7 +6,7 @@ again; that is done beside the outbox, by ``monitor/services/keepalive.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from monitor.formats.alertmanager import annotations_of, ends_at, labels_of, starts_at
@@ -28,18 +28,15 @@ class AlertmanagerPush(Format):
         FormField("authorization", "Authorization", secret=True, required=False, help="Bearer ..."),
     )
     lasting: ClassVar[bool] = True
+    renew_every_s: ClassVar[float] = 60.0
 
     def render(self, message: Message, config: Mapping[str, Any]) -> bytes:
         """The same labels from its opening to its end."""
-        words, over = words_of(message), ends_at(message)
-        alert: dict[str, Any] = {
-            "labels": labels_of(message),
-            "annotations": annotations_of(message),
-            "startsAt": starts_at(message),
-            **({"endsAt": over} if over else {}),
-            **({"generatorURL": words.link} if words.link else {}),
-        }
-        return as_json([alert])
+        return as_json([_alert(message)])
+
+    def renew(self, messages: Sequence[Message], config: Mapping[str, Any]) -> bytes:
+        """All of them in one post."""
+        return as_json([_alert(message) for message in messages])
 
     def request(
         self, message_id: str, payload: bytes, config: Mapping[str, Any], *, at: float
@@ -48,3 +45,14 @@ class AlertmanagerPush(Format):
         base = str(config["url"]).rstrip("/").removesuffix(PATH)
         headers = {**json_headers(message_id), **authorization(config)}
         return Request(base + PATH, payload, headers)
+
+
+def _alert(message: Message) -> dict[str, Any]:
+    words, over = words_of(message), ends_at(message)
+    return {
+        "labels": labels_of(message),
+        "annotations": annotations_of(message),
+        "startsAt": starts_at(message),
+        **({"endsAt": over} if over else {}),
+        **({"generatorURL": words.link} if words.link else {}),
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -78,7 +78,8 @@ class Format(ABC):
 
     ``label`` names the receiver to people, ``about`` says where they get its address. ``needs`` is
     a module it cannot do without, ``wake`` the command that brings it. ``lasting``: the receiver
-    keeps a state of its own per alert, so that it must hear of every end.
+    keeps a state of its own per alert, so that it must hear of every end. ``renew_every_s``: it
+    forgets what is not repeated, so that what is open is sent again at that pace.
     """
 
     name: ClassVar[str]
@@ -89,6 +90,7 @@ class Format(ABC):
     needs: ClassVar[str] = ""
     wake: ClassVar[str] = ""
     lasting: ClassVar[bool] = False
+    renew_every_s: ClassVar[float] = 0.0
 
     @abstractmethod
     def render(self, message: Message, config: Mapping[str, Any]) -> bytes:
@@ -103,3 +105,7 @@ class Format(ABC):
     def fallback(self, payload: bytes) -> bytes | None:
         """The same in the receiver's plainest form, tried once after it answered 400."""
         return None
+
+    def renew(self, messages: Sequence[Message], config: Mapping[str, Any]) -> bytes:
+        """All that is open, in one payload. For formats with ``renew_every_s``."""
+        raise NotImplementedError

@@ -36,9 +36,17 @@ class AppriseSender:
         self, url: str, body: bytes, headers: Mapping[str, str], *, method: str = "POST"
     ) -> Answer:
         """Send once. Never raises. 200 is success, as Apprise tells no numbers."""
+        return self._ordered({"url": url, **json.loads(body)})
+
+    def examine(self, url: str) -> str:
+        """Why nothing is sent there; empty where it is tried."""
+        answer = self._ordered({"url": url, "only_look": True})
+        return answer.error if answer.refused else ""
+
+    def _ordered(self, what: Mapping[str, Any]) -> Answer:
         if find_spec("apprise") is None:
             return Answer(None, "Apprise is not installed", refused=True)
-        orders = {"url": url, "allow": list(self.allow_private), **json.loads(body)}
+        orders = {"allow": list(self.allow_private), **what}
         try:
             done = subprocess.run(  # noqa: S603
                 [sys.executable, "-m", CHILD],

@@ -9,7 +9,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from monitor.senders.addresses import NotAllowed, check
+from monitor.senders.addresses import NotAllowed, check, resolve
 
 TIMEOUT_S = 10.0
 KEPT_LOG_CHARS = 200
@@ -17,7 +17,7 @@ SHORTEST_BODY = 40
 
 
 def main() -> None:
-    """Orders on standard input: ``{url, title, lines, kind, allow}``."""
+    """Orders on standard input: ``{url, allow, title, lines, kind}``, or ``only_look``."""
     told = _send(json.load(sys.stdin))
     sys.stdout.write(json.dumps(told))
 
@@ -28,6 +28,8 @@ def _send(orders: dict[str, Any]) -> dict[str, Any]:
     service = apprise.Apprise.instantiate(orders["url"], suppress_exceptions=True)
     if service is None:
         return {"sent": False, "refused": True, "said": "Apprise does not know such an address"}
+    if orders.get("only_look"):
+        return _look(str(getattr(service, "host", "") or ""), orders["allow"])
     guard = Guard(orders["allow"])
     # Audit hooks cannot be taken off again, and see what every library does.
     sys.addaudithook(guard)
@@ -43,6 +45,17 @@ def _send(orders: dict[str, Any]) -> dict[str, Any]:
     if guard.refused:
         return {"sent": False, "refused": True, "said": guard.refused}
     return {"sent": bool(sent), "said": said or ("accepted" if sent else "")}
+
+
+def _look(host: str, allow: list[str]) -> dict[str, Any]:
+    """Whether the address names a host that may not be gone to. Often it names none."""
+    try:
+        check(resolve(host, 0), allow)
+    except NotAllowed as error:
+        return {"sent": False, "refused": True, "said": str(error)}
+    except (OSError, ValueError):
+        return {"sent": True}
+    return {"sent": True}
 
 
 def _fitted(lines: list[str], room: int, title: str) -> str:

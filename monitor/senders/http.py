@@ -69,6 +69,18 @@ class HttpSender:
         except (httpx.HTTPError, OSError) as error:
             return Answer(None, f"connection failed ({type(error).__name__})")
 
+    def examine(self, url: str) -> str:
+        """Why nothing is sent there; empty where it is tried (a name may yet get an address)."""
+        try:
+            self._request(url, b"", {}, "POST")
+        except NotAllowed as error:
+            return str(error)
+        except (httpx.InvalidURL, ValueError):
+            return "not a web address"
+        except OSError:
+            return ""
+        return ""
+
     def _request(
         self, url: str, body: bytes, headers: Mapping[str, str], method: str
     ) -> httpx.Request:

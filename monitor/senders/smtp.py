@@ -74,6 +74,18 @@ class SmtpSender:
         except (smtplib.SMTPException, OSError) as error:
             return Answer(None, f"connection failed ({type(error).__name__})")
 
+    def examine(self, url: str) -> str:
+        """Why nothing is sent there; empty where it is tried."""
+        try:
+            self._target(url)
+        except NotAllowed as error:
+            return str(error)
+        except ValueError:
+            return "not a mail server's name"
+        except OSError:
+            return ""
+        return ""
+
     def _target(self, url: str) -> tuple[str, int, str]:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or 25
