@@ -169,6 +169,12 @@ class Answer:
     point: ``truncated`` is set, ``text_bytes`` and ``text_sha256`` are those of the whole. They are
     those of the original too where the server had to replace what no database holds (NUL, lone
     surrogates) and set ``sanitized``.
+
+    ``token_entropies`` [N] (nats) are those of the distributions the tokens were chosen from, empty
+    where nobody knows them. ``checks`` are named questions about the text that run nothing of it
+    (does it parse, are its brackets closed), and what came of them. ``sampling_size`` is how many
+    answers the whole sampling has (0: not said); ``sampler`` says who asked: ``loop``,
+    ``checkpoints``, ``endpoint``.
     """
 
     sampling_id: str
@@ -198,6 +204,11 @@ class Answer:
     text_bytes: int = 0
     text_sha256: str = ""
     sanitized: bool = False
+    token_entropies: list[Number] = field(default_factory=list)
+    checks: dict[str, bool] = field(default_factory=dict)
+    batch_size: int = 1
+    sampling_size: int = 0
+    sampler: str = ""
     kind: Literal["answer"] = "answer"
 
 
@@ -240,7 +251,8 @@ class Batch:
     """What one POST carries. (run, attempt, source, seq) names it for ever: a repeat is a no-op.
 
     ``source`` is one process. ``seq`` counts that source's batches from 0. ``through_step`` is the
-    last step of which this source has sent everything, in this batch or an earlier one.
+    last step of which this source has sent everything, in this batch or an earlier one. A
+    ``bystander`` is no part of the training: it can be heard while the run is silent.
     """
 
     run: str
@@ -252,6 +264,7 @@ class Batch:
     frames: list[Frame] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     v: int = WIRE_VERSION
+    bystander: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,8 @@ class _Storing:
         parsed, work = self._parsed, self._work
         begun = self._begin_attempt(frames)
         self._records(parsed.records, pos)
+        if parsed.bystander:  # no sign of life of the training
+            return
         moves = run.state == "lost" or (run.state == "stalled" and bool(frames))
         if moves or (begun and run.state not in LIVE_STATES):
             work.runs.set_state(run.id, "running", at=self._now, error=None)

@@ -43,6 +43,7 @@ class PlainBatch:
     frames: list[PlainFrame] = field(default_factory=list)
     records: list[Annotated[Record, Field(discriminator="kind")]] = field(default_factory=list)
     v: int = WIRE_VERSION
+    bystander: bool = False
 
 
 _STRICT = ConfigDict(strict=True)
@@ -101,6 +102,7 @@ def _from_plain(plain: PlainBatch) -> Parsed | None:
         records=records,
         values=values,
         refusals=refusals,
+        bystander=plain.bystander,
     )
 
 

@@ -107,6 +107,7 @@ def _envelope(document: dict[str, Any], sanitized: _Sanitized) -> dict[str, Any]
         "seq": document["seq"],
         "sent_at": float(document["sent_at"]),
         "through_step": through,
+        "bystander": document.get("bystander") is True,
     }
 
 

@@ -83,6 +83,7 @@ class Parsed:
     values: int
     refusals: Refusals
     sanitized: bool = False
+    bystander: bool = False
 
 
 def good_names(*names: str) -> bool:
@@ -182,6 +183,7 @@ def fit_answer(answer: Answer) -> Answer:
         token_texts=answer.token_texts[:kept],
         token_ids=answer.token_ids[:kept],
         token_logprobs=answer.token_logprobs[:kept],
+        token_entropies=answer.token_entropies[:kept],
     )
 
 

@@ -2,13 +2,19 @@
 
 import json
 import math
+import time
 
 import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from trainer_hooks.answers.generate import generate, last_logits, reference_nll  # noqa: E402
+from trainer_hooks.answers.generate import (  # noqa: E402
+    every_logits,
+    generate,
+    last_logits,
+    reference_nll,
+)
 from trainer_hooks.answers.prompts import (  # noqa: E402
     ByteTokenizer,
     Decoding,
@@ -202,3 +208,40 @@ def test_the_input_never_grows_beyond_the_context():
     prompts = PromptSet([Prompt("a", "abcdefgh")], decodings=decodings, context=5)
     Sampler(Counting(), prompts).sample(1, 0.0)
     assert max(lengths) == 5
+
+
+def test_entropies_are_those_of_the_distributions_tokens_come_from():
+    (made,) = Sampler(NextByte(), PromptSet([], decodings=[Decoding(max_tokens=2)])).sample(1, 0.0)
+    p = math.exp(sure())
+    rest = (1 - p) / 255
+    wanted = -p * math.log(p) - 255 * rest * math.log(rest)
+    assert made.token_entropies == pytest.approx([wanted] * 2, rel=1e-4)
+
+
+def test_the_reference_in_one_pass_is_that_of_token_by_token():
+    model = NextByte()
+    ask = last_logits(model, None)
+    slow = reference_nll(ask, [97], list(b"bXd"), CPU)
+    fast = reference_nll(ask, [97], list(b"bXd"), CPU, every_logits(model, None))
+    assert fast == pytest.approx(slow, rel=1e-6)
+    assert every_logits(model, 3)(torch.zeros(1, 4, dtype=torch.long)) is None
+
+
+def test_when_the_time_is_over_only_whole_answers_are_given():
+    class Slow(NextByte):
+        def forward(self, ids_BT):
+            time.sleep(0.02)
+            return super().forward(ids_BT)
+
+    prompts = PromptSet([Prompt("a", "a"), Prompt("b", "b")], decodings=[Decoding(max_tokens=5)])
+    sampler = Sampler(Slow(), prompts)
+    made = sampler.sample(1, 0.0, limit_s=0.2)
+    assert 0 < len(made) < 3
+    assert {answer.sampling_size for answer in made} == {3}
+    assert all(len(answer.token_ids) == 5 or answer.stop_reason == "end" for answer in made)
+    assert sampler.estimate_s() == pytest.approx(0.02 * 15, rel=0.8)
+
+
+def test_a_sampling_may_be_given_its_name():
+    (made,) = Sampler(NextByte(), PromptSet([])).sample(1, 0.0, sampling_id="abc")
+    assert (made.sampling_id, made.sampler) == ("abc", "loop")

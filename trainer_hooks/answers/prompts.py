@@ -8,9 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+from trainer_hooks.answers.checks import Checks
 
 
 class Tokenizer(Protocol):
@@ -46,11 +48,17 @@ class ByteTokenizer:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt. ``reference`` is an answer known to be good: its loss is free of chance."""
+    """One prompt. ``reference`` is an answer known to be good: its loss is free of chance.
+
+    ``system`` is a persona or system prompt: it goes before the text, by the tokenizer's own chat
+    form where it has one. ``checks`` are asked of every answer.
+    """
 
     id: str
     text: str
     reference: str | None = None
+    system: str | None = None
+    checks: Checks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +80,8 @@ class PromptSet:
     """Prompts and decodings; every prompt is answered once for each decoding.
 
     ``context`` is the longest input the model takes, in tokens; longer ones lose their beginning.
-    None: what the model's ``config`` says, else no bound.
+    None: what the model's ``config`` says, else no bound. ``chat``: prompts are put in the
+    tokenizer's chat form (those of base models are not).
 
     Raises:
         ValueError: two prompts with one id, a tokenizer without a begin token, or no decoding.
@@ -82,6 +91,7 @@ class PromptSet:
     tokenizer: Tokenizer = field(default_factory=ByteTokenizer)
     decodings: Sequence[Decoding] = (Decoding(),)
     context: int | None = None
+    chat: bool = False
 
     def __post_init__(self) -> None:
         chosen = tuple(self.prompts)
@@ -101,34 +111,49 @@ class PromptSet:
         """SHA-256 (first 16 hex digits) of prompts, decodings, context and the tokenizer's name."""
         return _digest(
             {
-                "prompts": [[p.id, p.text, p.reference] for p in self.prompts],
+                "prompts": [_prompt_plain(p) for p in self.prompts],
                 "decodings": [
                     [d.temperature, d.top_p, d.seed, d.max_tokens] for d in self.decodings
                 ],
                 "context": self.context,
                 "tokenizer": self.tokenizer.name,
+                **({"chat": True} if self.chat else {}),
             }
         )
 
+    @property
+    def size(self) -> int:
+        """Answers of one sampling."""
+        return len(self.prompts) * len(self.decodings)
+
     @classmethod
-    def from_json(cls, path: Path, tokenizer: Tokenizer | None = None) -> PromptSet:
-        """Read ``{"prompts": [{"id", "text", "reference"?}], "decodings"?: [{...}]}``.
+    def from_file(cls, path: Path, tokenizer: Tokenizer | None = None) -> PromptSet:
+        """Read a file of JSON, or of YAML where PyYAML is installed; see ``docs/answers.md``.
 
         Raises:
-            ValueError: the file is not of that form.
+            ValueError: the file is not of that form, or there is no PyYAML to read it with.
+            OSError: it cannot be read.
         """
-        try:
-            plain = json.loads(path.read_text("utf-8"))
-            prompts = [Prompt(**prompt) for prompt in plain["prompts"]]
-            decodings = [Decoding(**decoding) for decoding in plain.get("decodings", [{}])]
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{path} is not a prompt set: {error}") from error
-        return cls(prompts, tokenizer or ByteTokenizer(), decodings)
+        from trainer_hooks.answers.files import read_prompt_set
+
+        return read_prompt_set(path, tokenizer or ByteTokenizer())
+
+    from_json = from_file
 
 
 def prompt_hash(prompt: Prompt) -> str:
     """What is asked, as 16 hex digits: an edited prompt is another prompt under the same id."""
-    return _digest([prompt.text, prompt.reference])
+    return _digest(_prompt_plain(prompt)[1:])
+
+
+def _prompt_plain(prompt: Prompt) -> list[Any]:
+    """All that makes a prompt what it is; what it does not use changes no hash."""
+    rest: dict[str, Any] = {}
+    if prompt.system is not None:
+        rest["system"] = prompt.system
+    if prompt.checks is not None:
+        rest["checks"] = asdict(prompt.checks)
+    return [prompt.id, prompt.text, prompt.reference, *([rest] if rest else [])]
 
 
 def _digest(plain: Any) -> str:
