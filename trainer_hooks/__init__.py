@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainer_hooks.answers.prompts import PromptSet as PromptSet
+    from trainer_hooks.feed.settings import Feed as Feed
     from trainer_hooks.probe import Probe as Probe
     from trainer_hooks.watch import Watch as Watch
     from trainer_hooks.watch import watch as watch
 
 _PUBLIC = {
+    "Feed": "trainer_hooks.feed.settings",
     "Probe": "trainer_hooks.probe",
     "PromptSet": "trainer_hooks.answers.prompts",
     "Watch": "trainer_hooks.watch",
     "watch": "trainer_hooks.watch",
 }
 
-__all__ = ["Probe", "PromptSet", "Watch", "watch"]
+__all__ = ["Feed", "Probe", "PromptSet", "Watch", "watch"]
 
 
 def __getattr__(name: str) -> Any:

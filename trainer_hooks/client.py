@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainer_hooks.post.account import Account, Tally
+from trainer_hooks.post.beside import Beside
 from trainer_hooks.post.collector import Collector, LastWords
 from trainer_hooks.post.intake import Intake
 from trainer_hooks.post.sender import Flags, Identity, Sender
@@ -40,6 +41,7 @@ class Client:
         transport: posts batches; used by the sender thread alone.
         root: folder of all spools.
         after_flush: called on the collector thread about once a second (the state file).
+        beside: fills rows up on the collector thread.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Client:
         *,
         cap_bytes: int = CAP_BYTES,
         after_flush: Callable[[], None] | None = None,
+        beside: Beside | None = None,
     ) -> None:
         self.identity = identity
         self.account = Account()
@@ -58,6 +61,7 @@ class Client:
         self._root = root
         self._cap_bytes = cap_bytes
         self._after_flush = after_flush
+        self._beside = beside
         self._flags = Flags()
         self._sender = Sender(identity, transport, root, self._flags)
         self._pid = os.getpid()
@@ -120,6 +124,7 @@ class Client:
             self._flags,
             lambda: self._words,
             self._after_flush,
+            self._beside,
         )
         self._outbox = outbox
         self._spawn("send", lambda: self._sender.run(outbox))

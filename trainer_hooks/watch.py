@@ -31,9 +31,10 @@ from trainer_hooks.loop.instruments import Instruments
 from trainer_hooks.loop.link import Link
 from trainer_hooks.loop.options import Options, WatchOptions
 from trainer_hooks.loop.recorder import AUTO, Recorder
-from trainer_hooks.loop.series import SPECS, interval_spec
-from trainer_hooks.loop.state import State
+from trainer_hooks.loop.series import SPECS, binomial, interval_spec
+from trainer_hooks.loop.state import State, spool_root
 from trainer_hooks.post.account import Tally
+from trainer_hooks.post.beside import Beside
 from trainer_hooks.schedule import Schedule
 from trainer_hooks.wire import Asleep, EndStatus, Event, Phase, PhaseName, Scalar
 
@@ -175,6 +176,16 @@ class Watch:
         self._rec.put_late(self._rec.done if step is None else step, {"loss/heldout": loss})
 
     @guarded
+    def log_eval(self, name: str, k: int, n: int, weights_step: int | None = None) -> None:
+        """An evaluation: ``k`` of ``n`` right, by the weights after ``weights_step``.
+
+        Filed as the share ``eval/<name>`` and its binomial standard error ``eval_error/<name>``.
+        """
+        self._begin(self._rec.done + 1)
+        step = self._rec.done if weights_step is None else weights_step
+        self._rec.put_late(step, binomial(name, k, n))
+
+    @guarded
     def event(self, name: str, text: str = "", data: Mapping[str, Scalar] | None = None) -> None:
         """Something happened."""
         self._begin(self._rec.done + 1)
@@ -247,13 +258,15 @@ class Watch:
         else:
             wake = "watch(model, optimizer)"
             self._instruments.asleep.append(Asleep("signals of the model", "the model", wake))
-        asleep = [*self._instruments.asleep, *options.asleep()]
+        beside = Beside(options.beside(model, spool_root(options.spool_dir)))
+        asleep = [*self._instruments.asleep, *options.asleep(), *beside.asleep()]
         first = optimizers[0] if optimizers else None
         facts = replace(options.facts(model, first, time.time()), asleep=asleep)
         intervals = [interval_spec(cadence) for cadence in self._instruments.cadences]
-        self._link = Link(options, facts, [*SPECS, *self._instruments.specs, *intervals])
+        specs = [*SPECS, *self._instruments.specs, *intervals, *beside.specs()]
+        self._link = Link(options, facts, specs, beside)
         self._recorder = Recorder(
-            self._link, self._schedule, self._instruments, options.declared_epochs
+            self._link, self._schedule, self._instruments, options.declared_epochs, options.feed
         )
         for entry in asleep:
             log.info("asleep: %s, for want of %s. %s", entry.what, entry.missing, entry.wake)

@@ -45,13 +45,22 @@ def signal_specs() -> list[SeriesSpec]:
 def undocumented(specs: list[SeriesSpec]) -> list[str]:
     """Keys whose name is not explained below the heading of their family."""
     texts = sections()
-    return [s.key for s in specs if not re.search(rf"`{s.name}[/`]", texts.get(s.family, ""))]
+    return [s.key for s in specs if not re.search(rf"`{s.name}[/`@]", texts.get(s.family, ""))]
 
 
 def test_each_series_of_the_watch_is_explained() -> None:
     from trainer_hooks.loop.series import SPECS, interval_spec
 
     assert not undocumented([*SPECS, interval_spec("weights")])
+
+
+def test_each_series_made_beside_the_training_thread_is_explained(tmp_path: Path) -> None:
+    from trainer_hooks.feed.meter import source_spec
+    from trainer_hooks.feed.settings import Feed
+    from trainer_hooks.post.beside import Beside, Plan
+
+    beside = Beside(Plan(Feed(), tmp_path, clip_norm=1.0, flops_per_token=6.0, peak_tflops=1.0))
+    assert not undocumented([*beside.specs(), source_spec("code")])
 
 
 @pytest.mark.torch

@@ -30,6 +30,9 @@ class InertWatch:
     def log_heldout(self, *_args: Any, **_values: Any) -> None:
         """Nothing."""
 
+    def log_eval(self, *_args: Any, **_values: Any) -> None:
+        """Nothing."""
+
     def event(self, *_args: Any, **_values: Any) -> None:
         """Nothing."""
 

@@ -18,6 +18,7 @@ from trainer_hooks.client import Client
 from trainer_hooks.loop.facts import complete
 from trainer_hooks.loop.options import Options
 from trainer_hooks.loop.state import State, find_origin, new_attempt_id, spool_root, write_state
+from trainer_hooks.post.beside import Beside
 from trainer_hooks.post.frames import Row
 from trainer_hooks.post.intake import Intake
 from trainer_hooks.post.sender import Identity
@@ -30,10 +31,17 @@ log = logging.getLogger("trainer_hooks")
 class Link:
     """Run, attempt and client of one watch."""
 
-    def __init__(self, options: Options, facts: RunStart, specs: Sequence[SeriesSpec]) -> None:
+    def __init__(
+        self,
+        options: Options,
+        facts: RunStart,
+        specs: Sequence[SeriesSpec],
+        beside: Beside | None = None,
+    ) -> None:
         self._options = options
         self._facts = facts
         self._specs = list(specs)
+        self._beside = beside
         self._root = spool_root(options.spool_dir)
         self._origin = find_origin(
             run=options.run, state_file=options.state_file, name=options.name, root=self._root
@@ -125,6 +133,7 @@ class Link:
             self._root,
             cap_bytes=options.spool_bytes,
             after_flush=self._save_state,
+            beside=self._beside,
         )
         intake = client.intake
         intake.begin_attempt(self.attempt)

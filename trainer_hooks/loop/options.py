@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypedDict
 
-from trainer_hooks.loop.facts import count_parameters
+from trainer_hooks.feed.settings import Feed
+from trainer_hooks.loop.facts import count_parameters, gpu_names
+from trainer_hooks.machine.flops import flops_per_token
+from trainer_hooks.post.beside import Plan
 from trainer_hooks.schedule import DEFAULT_BUDGET, DEFAULT_EVERY
 from trainer_hooks.spool import CAP_BYTES
 from trainer_hooks.wire import Asleep, RunKind, RunStart, Scalar
@@ -45,6 +49,10 @@ class Options:
     currency: str = "USD"
     zone: str = "UTC"
     declared_epochs: float = 1.0
+    feed: Feed | None = None
+    clip_norm: float | None = None
+    flops_per_token: float | None = None
+    peak_tflops: float | None = None
 
     @property
     def address(self) -> str:
@@ -81,6 +89,22 @@ class Options:
             zone=self.zone,
             declared_epochs=self.declared_epochs,
             optimizer=None if optimizer is None else type(optimizer).__name__,
+        )
+
+    def beside(self, model: Any, folder: Path) -> Plan:
+        """What the figures made beside the training thread need to know."""
+        flops = self.flops_per_token
+        if flops is None:
+            flops = flops_per_token(model, self.params_active)
+        return Plan(
+            feed=self.feed or Feed(),
+            folder=folder,
+            planned_steps=self.planned_steps,
+            clip_norm=self.clip_norm,
+            flops_per_token=flops,
+            peak_tflops=self.peak_tflops,
+            cards=tuple(gpu_names()),
+            world_size=int(os.environ.get("WORLD_SIZE") or 1),
         )
 
     def asleep(self) -> list[Asleep]:
@@ -132,3 +156,7 @@ class WatchOptions(TypedDict, total=False):
     currency: str
     zone: str
     declared_epochs: float
+    feed: Feed | None
+    clip_norm: float | None
+    flops_per_token: float | None
+    peak_tflops: float | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -24,6 +24,8 @@ class Waiting:
     tensors: dict[str, Any] = field(default_factory=dict)
     hashes: list[Any] = field(default_factory=list)
     """Row fingerprints: lists of int, and tensors."""
+    fed: list[Any] = field(default_factory=list)
+    """Samples of what was fed; on a device their tokens are int64, and int32 once here."""
     through: bool = True
     """Whether this completes its step (late evaluations do not)."""
 
@@ -59,7 +61,7 @@ class Reader:
         for key in [k for k, tensor in row.tensors.items() if tensor.device.type == "cpu"]:
             row.cells[key] = row.tensors.pop(key).item()
         row.hashes = [h.tolist() if _on_cpu(h) else h for h in row.hashes]
-        if row.tensors or _device_hashes(row) or self.is_waiting:
+        if row.tensors or _device_hashes(row) or _device_samples(row) or self.is_waiting:
             self._rows.append(row)
         else:
             self._emit(row)
@@ -85,11 +87,16 @@ class Reader:
         values = copy.host.view(torch.float64).tolist()
         for place, (row, key) in enumerate(copy.slots):
             row.cells[key] = values[place]
-        bits = copy.host[len(copy.slots) :].tolist()
+        rest = copy.host[len(copy.slots) :]
         for row in copy.rows:
             for index, hashes in enumerate(row.hashes):
                 if not isinstance(hashes, list):
-                    row.hashes[index], bits = bits[: len(hashes)], bits[len(hashes) :]
+                    row.hashes[index], rest = rest[: len(hashes)].tolist(), rest[len(hashes) :]
+            for index, sample in enumerate(row.fed):
+                if _is_away(sample.tokens_BT):
+                    shape, count = sample.tokens_BT.shape, sample.tokens_BT.numel()
+                    here, rest = rest[:count].to(torch.int32).reshape(shape), rest[count:]
+                    row.fed[index] = replace(sample, tokens_BT=here)
             row.tensors = {}
             self._emit(row)
 
@@ -102,12 +109,22 @@ def _device_hashes(row: Waiting) -> list[Any]:
     return [h for h in row.hashes if not isinstance(h, list)]
 
 
+def _is_away(tokens: Any) -> bool:
+    return tokens is not None and tokens.device.type != "cpu"
+
+
+def _device_samples(row: Waiting) -> list[Any]:
+    return [sample for sample in row.fed if _is_away(sample.tokens_BT)]
+
+
 def _start_copy(rows: list[Waiting]) -> _Copy:
     """All values of the rows as one int64 tensor on its way here: float64 bits, then hashes."""
     torch: Any = sys.modules["torch"]
     with torch.no_grad():
         slots, parts = _stack_by_dtype(torch, rows)
-        parts += [hashes for row in rows for hashes in _device_hashes(row)]
+        for row in rows:
+            parts += _device_hashes(row)
+            parts += [s.tokens_BT.reshape(-1) for s in _device_samples(row)]
         if not parts:
             return _Copy(rows, torch.empty(0, dtype=torch.int64), slots, _at_once)
         device = parts[0].device

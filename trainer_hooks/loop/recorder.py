@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer_hooks.data import RepeatMeter, Stall, WaitMeter, find_tokens, hash_rows
+from trainer_hooks.feed.sample import Sample, chosen_rows, copy_rows
+from trainer_hooks.feed.settings import Feed
 from trainer_hooks.loop.instruments import Instruments
 from trainer_hooks.loop.link import Link
 from trainer_hooks.loop.pending import Reader, Waiting
@@ -33,7 +35,12 @@ class Recorder:
     """
 
     def __init__(
-        self, link: Link, schedule: Schedule, instruments: Instruments, declared_epochs: float
+        self,
+        link: Link,
+        schedule: Schedule,
+        instruments: Instruments,
+        declared_epochs: float,
+        feed: Feed | None = None,
     ) -> None:
         self.done = link.start_step
         self.tokens_seen = link.start_tokens
@@ -45,7 +52,9 @@ class Recorder:
         self._instruments = instruments
         self._repeats = RepeatMeter(declared_epochs)
         self._reader = Reader(self._complete)
+        self._feed = feed or Feed()
         self._hashes: list[Any] = []
+        self._fed: list[Sample] = []
         self._logged: dict[str, Any] = {}
 
     def step(
@@ -61,6 +70,7 @@ class Recorder:
         self._add_times(row, tokens, hook_s)
         self._add_own(row, bool(measured), skipped)
         row.hashes, self._hashes = self._hashes, []
+        row.fed, self._fed = self._fed, []
         self._reader.add(row)
         if self._reader.is_waiting and self._schedule.due("step", number):
             self._reader.turn()
@@ -68,12 +78,26 @@ class Recorder:
         self._link.reached(number, self.tokens_seen)
 
     def served(self, batch: Any, fingerprint: Any) -> None:
-        """The loader gave a batch: hash its rows where they lie."""
+        """The loader gave a batch: hash its rows where they lie, and keep a bounded sample."""
+        self._keep_sample(batch)
         if fingerprint is None:
             return
         rows = find_tokens(batch) if fingerprint == AUTO else fingerprint(batch)
         if rows is not None and len(rows):
             self._hashes.append(hash_rows(rows))
+
+    def _keep_sample(self, batch: Any) -> None:
+        """On a device only a view is kept here: the packed copy takes it along."""
+        feed = self._feed
+        tokens = find_tokens(batch)
+        rows_BT = None if tokens is None else chosen_rows(tokens, feed.rows_hold)
+        if rows_BT is not None and rows_BT.device.type == "cpu":
+            rows_BT = copy_rows(rows_BT)
+        elif rows_BT is not None:
+            rows_BT = chosen_rows(tokens, feed.rows_hold // 8).long().clone()
+        sources = () if feed.sources is None else tuple(feed.sources(batch))
+        if rows_BT is not None or sources:
+            self._fed.append(Sample(rows_BT, sources))
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Values that go with the next step."""
@@ -93,7 +117,7 @@ class Recorder:
         self._reader.drain()
         self.done, self.tokens_seen = step, tokens_seen
         self.clock, self.micro = StepClock(), MicroBatches()
-        self._hashes, self._logged = [], {}
+        self._hashes, self._fed, self._logged = [], [], {}
 
     def drain(self) -> None:
         """The end: everything that waits for a device, and what was logged after the last step."""
@@ -162,5 +186,5 @@ class Recorder:
         share = self._repeats.share(hashes)
         if share is not None:
             row.cells["repeat_share"] = share
-        done = Row(row.attempt, row.step, row.at, row.cells, row.through)
+        done = Row(row.attempt, row.step, row.at, row.cells, row.through, row.fed)
         self._link.put(done, urgent=is_non_finite(row.cells))

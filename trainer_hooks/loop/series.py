@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from trainer_hooks.wire import SeriesSpec
+import math
+
+from trainer_hooks.wire import SeriesSpec, series_key
 
 _S = SeriesSpec
 
@@ -31,6 +33,22 @@ SPECS: tuple[SeriesSpec, ...] = (
        help="the hooks' own share of the last 100 steps' time on the host"),
 )  # fmt: skip
 """Their keys are the canonical ones."""
+
+
+def binomial(name: str, k: int, n: int) -> dict[str, float]:
+    """The share of ``k`` in ``n`` and its standard error, under the keys of evaluation ``name``.
+
+    The error is that of (k + 1) / (n + 2) (Agresti and Coull's midpoint, one success and one
+    failure added): 0 of 20 is not known for sure.
+
+    Raises:
+        ValueError: ``k`` of ``n`` is no share.
+    """
+    if not 0 <= k <= n or n <= 0:
+        raise ValueError(f"{k} of {n} is no share")
+    middle = (k + 1) / (n + 2)
+    error = math.sqrt(middle * (1 - middle) / n)
+    return {series_key("eval", name): k / n, series_key("eval_error", name): error}
 
 
 def interval_spec(cadence: str) -> SeriesSpec:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from trainer_hooks.post.beside import Beside
 from trainer_hooks.post.frames import encode_batch, group
 from trainer_hooks.post.intake import Intake, Taken
 from trainer_hooks.post.segment import make_entry
@@ -36,6 +37,7 @@ class Collector:
 
     Args:
         last_words: asked when closing.
+        beside: fills rows up with what needs no training thread.
         after_flush: called about once a second on this thread (the state file).
     """
 
@@ -48,6 +50,7 @@ class Collector:
         flags: Flags,
         last_words: Callable[[], LastWords],
         after_flush: Callable[[], None] | None,
+        beside: Beside | None = None,
     ) -> None:
         self._identity = identity
         self._intake = intake
@@ -56,6 +59,7 @@ class Collector:
         self._flags = flags
         self._last_words = last_words
         self._after_flush = after_flush
+        self._beside = beside
         self._seq = 0
         self._through: dict[str, int] = {}
         self._beat_at = float("-inf")
@@ -95,6 +99,7 @@ class Collector:
 
     def _write(self, taken: Taken, *, last: Sequence[Record] = ()) -> None:
         spool, account = self._outbox.spool, self._intake.account
+        self._fill_up(taken)
         columns = group(taken.rows)
         account.move(columns.unusable, "queued", "dropped")
         self._intake.learn(list(columns.keys))
@@ -110,6 +115,15 @@ class Collector:
         account.move(columns.values, "queued", "spooled")
         account.move(spool.append(head, zipped), "spooled", "dropped")
         self._flags.work.set()
+
+    def _fill_up(self, taken: Taken) -> None:
+        if self._beside is None or not taken.rows:
+            return
+        account = self._intake.account
+        added, sources = self._beside.add_to(taken.rows, account.count_error)
+        account.produce(added)
+        if sources:
+            self._intake.declare(self._beside.source_specs(sources))
 
     def _envelope(self, taken: Taken) -> dict[str, object]:
         through = self._through.get(taken.attempt, -1)

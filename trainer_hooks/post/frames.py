@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainer_hooks.feed.sample import Sample
 from trainer_hooks.wire import WIRE_VERSION, Record, to_cell, to_plain
 
 ROW_BYTES = 256
@@ -27,11 +28,14 @@ class Row:
     cells: Mapping[str, Any]
     through: bool = True
     """Whether this completes its step (late evaluations do not)."""
+    fed: Sequence[Sample] = ()
+    """What the step was trained on, to be looked at beside the training thread."""
 
     @property
     def size(self) -> int:
         """About what it takes in memory, in bytes."""
-        return ROW_BYTES + CELL_BYTES * len(self.cells)
+        size = ROW_BYTES + CELL_BYTES * len(self.cells)
+        return size + sum(sample.size for sample in self.fed) if self.fed else size
 
 
 @dataclass(slots=True)

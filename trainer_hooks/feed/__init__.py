@@ -1,0 +1,1 @@
+"""What is fed to the model, looked at beside the training thread."""

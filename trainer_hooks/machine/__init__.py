@@ -1,0 +1,1 @@
+"""The machine that trains: memory, disk, pressure, cards."""
