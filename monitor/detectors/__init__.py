@@ -18,6 +18,7 @@ DETECTORS: dict[str, str] = {
     "loss_plateau": "monitor.detectors.loss_plateau:LossPlateau",
     "non_finite": "monitor.detectors.non_finite:NonFinite",
     "stale_data": "monitor.detectors.stale_data:StaleData",
+    "user_rule": "monitor.detectors.user_rule:UserRule",
 }
 
 ENTRY_POINT_GROUP = "watchkeeper.detectors"

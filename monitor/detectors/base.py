@@ -109,11 +109,16 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """How judgements become an alert: ``k`` bad of the last ``m`` open, ``calm`` in a row end."""
+    """How judgements become an alert: ``k`` bad of the last ``m`` open, ``calm`` in a row end.
+
+    ``for_s`` and ``calm_s``: pending, or calm, for so many seconds of ticks besides.
+    """
 
     k: int = 1
     m: int = 1
     calm: int = 3
+    for_s: float = 0.0
+    calm_s: float = 0.0
 
 
 class Detector(ABC):
@@ -136,6 +141,11 @@ class Detector(ABC):
     kinds: ClassVar[tuple[str, ...]] = ("pretrain", "continued", "sft", "preference", "other")
     hold: ClassVar[Hold] = Hold()
     hears: ClassVar[bool] = False
+
+    @classmethod
+    def hold_of(cls, subject: str) -> Hold:
+        """How judgements of one subject become an alert."""
+        return cls.hold
 
     @abstractmethod
     def __init__(self, facts: RunFacts, params: Any = None) -> None:

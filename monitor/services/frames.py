@@ -44,6 +44,10 @@ class FrameAssembler:
         self._ticks = 0
         self._late: list[StepEvent] = []
 
+    def ask_again(self) -> None:
+        """Other series may be wanted from here on."""
+        self._known.clear()
+
     def knows(self, attempt: str) -> bool:
         return attempt in self._seen
 

@@ -7,57 +7,31 @@ they come. Instants of alerts are those of the entries that caused them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from monitor.detectors import detector_table, load_detector
-from monitor.detectors.base import Detector, Evidence, RunFacts, StepFrame, Verdict
-from monitor.domain.alert import (
-    Alert,
-    AlertChange,
-    Hysteresis,
-    Moment,
-    Track,
-    TrackInput,
-    advance,
-)
-from monitor.domain.ids import alert_id
+from monitor.detectors.base import Detector, Hold, RunFacts, StepFrame, Verdict
+from monitor.detectors.user_rule import USER_RULE, compile_rules
+from monitor.domain.alert import Alert
 from monitor.domain.log import LogEntry
+from monitor.domain.rule import rule_from
 from monitor.domain.run import is_past_data
 from monitor.domain.series import matches
+from monitor.services.episodes import REMIND_AFTER_S, Effect, Episodes
 from monitor.services.frames import FrameAssembler
 from trainer_hooks.wire import AttemptStart, RunEnd, RunStart, to_plain
+
+__all__ = ["REMIND_AFTER_S", "DetectionEngine", "Effect", "load_all"]
+
+TICK_S = 15.0
+"""What a tick that does not say so stands for."""
 
 ENGINE_VERSION = 1
 """Raised whenever an old snapshot can no longer be continued."""
 
-REMIND_AFTER_S = 6 * 3600.0
-RANK = {"info": 0, "warning": 1, "critical": 2}
-
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """One alert as it now is; what changed, if its state did; whether somebody is to be told."""
-
-    alert: Alert
-    change: AlertChange | None = None
-    tell: Moment | None = None
-    telling: int = 0
-
-
-@dataclass(slots=True)
-class _Subject:
-    """Memory of one (detector, subject). ``told_*``: what people were last told, and when."""
-
-    track: Track = field(default_factory=Track)
-    alert: Alert | None = None
-    told_rank: int = 0
-    told_at: float = 0.0
-    told_count: int = 0
-    pending_onset: int | None = None
 
 
 class DetectionEngine:
@@ -70,7 +44,8 @@ class DetectionEngine:
         self._kind = ""
         self._detectors: dict[str, Detector] = {}
         self._broken: dict[str, str] = {}
-        self._subjects: dict[tuple[str, str], _Subject] = {}
+        self._rules: list[dict[str, Any]] = []
+        self._episodes = Episodes(run, self._hold, lambda: not is_past_data(self._facts))
         self._doubts: dict[str, str] = {}
         self._readers: dict[str, tuple[str, ...]] = {}
         self._frames = FrameAssembler(lambda key: bool(self._read_by(key)))
@@ -83,11 +58,20 @@ class DetectionEngine:
         if entry.kind == "batch":
             return self._batch(entry)
         if entry.kind == "tick":
-            effects = self._judge(self._frames.tick(), entry.at)
-            return effects if self.ended else effects + self._hear(self._frames.passed(entry))
+            return self._tick(entry)
         if entry.kind in ("acknowledge", "resolve"):
-            return self._person(entry)
+            return self._episodes.person(entry)
+        if entry.kind == "config" and isinstance(entry.note.get("rules"), list):
+            return self.set_rules(entry.note["rules"], entry.at)
         return []
+
+    def _tick(self, entry: LogEntry) -> list[Effect]:
+        """Time has passed: for steps that wait, for who judges silence, for what is pending."""
+        effects = self._judge(self._frames.tick(), entry.at)
+        if not self.ended:
+            effects += self._hear(self._frames.passed(entry))
+        seconds = float(entry.note.get("interval_s") or TICK_S)
+        return effects + self._episodes.tick(seconds, entry.at)
 
     def _batch(self, entry: LogEntry) -> list[Effect]:
         effects: list[Effect] = []
@@ -104,7 +88,7 @@ class DetectionEngine:
         effects += self._hear(self._frames.arrival(entry))
         if any(isinstance(record, RunEnd) for record in entry.records):
             effects += self._judge(self._frames.flush(), entry.at)
-            effects += self._close_all("run_end", "run_ended", entry.at)
+            effects += self._episodes.close("run_end", "run_ended", entry.at)
             self.ended = True
         return effects
 
@@ -118,31 +102,10 @@ class DetectionEngine:
             return []
         effects = self._judge(self._frames.flush(before=start.first_step), entry.at)
         if self._frames.attempt:
-            effects += self._abandon(start.first_step, entry.at)
+            effects += self._episodes.supersede(start.first_step, entry.at)
         self._frames.begin(entry.attempt, start.ordinal)
         self.ended = False
         return effects
-
-    def _abandon(self, first_step: int, at: float) -> list[Effect]:
-        """What began on the branch that is given up is superseded; older alerts go on."""
-        effects: list[Effect] = []
-        for key, subject in self._subjects.items():
-            alert = subject.alert if subject.track.open else None
-            onset = alert.onset_step if alert else subject.pending_onset
-            if onset is not None and onset >= first_step:
-                effects += self._advance(key, "supersede", "superseded", at)
-        return effects
-
-    def _close_all(self, given: TrackInput, reason: str, at: float) -> list[Effect]:
-        return [e for key in list(self._subjects) for e in self._advance(key, given, reason, at)]
-
-    def _person(self, entry: LogEntry) -> list[Effect]:
-        for key, subject in self._subjects.items():
-            if subject.alert is not None and subject.alert.id == entry.note.get("alert"):
-                given: TrackInput = "acknowledge" if entry.kind == "acknowledge" else "resolve"
-                reason = "was_fine" if entry.note.get("was_fine") else f"{given}d_by_person"
-                return self._advance(key, given, reason, entry.at, note=entry.note)
-        return []
 
     # -- judging ------------------------------------------------------------------------------
 
@@ -191,28 +154,18 @@ class DetectionEngine:
 
     def _ready(self) -> dict[str, Detector]:
         if not self._detectors:
-            kind = self._kind or "pretrain"
-            facts = RunFacts(self.run, kind, self._facts)
+            facts = self._run_facts()
             self._detectors = {
-                name: cls(facts) for name, cls in self._classes.items() if kind in cls.kinds
+                name: cls(facts) for name, cls in self._classes.items() if facts.kind in cls.kinds
             }
         return self._detectors
 
-    # -- alerts -------------------------------------------------------------------------------
+    def _run_facts(self) -> RunFacts:
+        return RunFacts(self.run, self._kind or "pretrain", self._facts)
 
     def _take(self, verdict: Verdict, at: float) -> list[Effect]:
-        key = (verdict.detector, verdict.subject)
         self._note_doubt(verdict)
-        if verdict.judgement != "bad" and key not in self._subjects:
-            return []
-        subject = self._subjects.setdefault(key, _Subject())
-        if verdict.judgement == "bad" and subject.track.state != "pending":
-            subject.pending_onset = _onset(verdict)
-        was_open = subject.track.open
-        effects = self._advance(key, verdict.judgement, verdict.reason, at, verdict=verdict)
-        if was_open and subject.track.open and verdict.judgement == "bad":
-            effects += self._go_on(subject, verdict, at)
-        return effects
+        return self._episodes.take(verdict, at)
 
     def _note_doubt(self, verdict: Verdict) -> None:
         """Who cannot tell yet, and what it would take: shown beside what is asleep."""
@@ -221,113 +174,31 @@ class DetectionEngine:
         else:
             self._doubts.pop(verdict.detector, None)
 
-    def _advance(
-        self, key: tuple[str, str], given: TrackInput, reason: str, at: float, *,
-        verdict: Verdict | None = None, note: dict[str, Any] | None = None,
-    ) -> list[Effect]:  # fmt: skip
-        subject = self._subjects[key]
-        before = subject.track
-        subject.track = after = advance(before, given, self._hold(key[0]))
-        if (
-            after.state == before.state
-            or "pending" in (after.state, before.state)
-            and (not after.open)
-        ):
-            return []
-        if after.open and not before.open:
-            return [self._open(key, subject, verdict, at)] if verdict else []
-        return self._change(subject, before.state, reason, at, note or {}, verdict)
-
-    def _hold(self, detector: str) -> Hysteresis:
+    def _hold(self, detector: str, subject: str) -> Hold:
         cls = self._classes.get(detector)
-        return Hysteresis(cls.hold.k, cls.hold.m, cls.hold.calm) if cls else Hysteresis()
+        return cls.hold_of(subject) if cls is not None else Hold()
 
-    def _open(self, key: tuple[str, str], subject: _Subject, verdict: Verdict, at: float) -> Effect:
-        evidence = verdict.evidence or Evidence(verdict.reason, 1)
-        alert = Alert(
-            id=alert_id(self.run, *key, subject.track.episode),
-            run=self.run,
-            detector=verdict.detector,
-            subject=verdict.subject,
-            episode=subject.track.episode,
-            state="firing",
-            severity=verdict.severity,
-            title=verdict.title,
-            attempt=verdict.attempt,
-            onset_step=_onset(verdict),
-            onset_at=evidence.onset_at if evidence.onset_at is not None else verdict.at,
-            opened_step=verdict.step,
-            opened_at=at,
-            last_step=verdict.step,
-            evidence=to_plain(evidence),
-        )
-        subject.alert = alert
-        subject.told_rank, subject.told_at, subject.told_count = 0, 0.0, 0
-        change = AlertChange(
-            alert.id, self.run, "quiet", "firing", verdict.reason, at, verdict.step
-        )
-        return self._tell(subject, Effect(alert, change), "opened", at)
+    # -- people's own rules -------------------------------------------------------------------
 
-    def _tell(self, subject: _Subject, effect: Effect, moment: Moment, at: float) -> Effect:
-        """Information is never pushed, nor what is long past; of the rest we note what was told."""
-        rank = RANK[effect.alert.severity]
-        if rank == 0 or is_past_data(self._facts):
-            return effect
-        subject.told_rank, subject.told_at = rank, at
-        count = subject.told_count
-        subject.told_count += 1
-        return replace(effect, tell=moment, telling=count)
-
-    def _go_on(self, subject: _Subject, verdict: Verdict, at: float) -> list[Effect]:
-        """The condition goes on: newer evidence, perhaps worse, perhaps time for a reminder."""
-        old = subject.alert
-        if old is None:
+    def set_rules(self, rules: Sequence[dict[str, Any]], at: float = 0.0) -> list[Effect]:
+        """Judge by these rules of people's from here on; what only an old one opened is closed."""
+        if rules == self._rules:
             return []
-        worse = RANK[verdict.severity] > RANK[old.severity]
-        alert = replace(old, last_step=verdict.step)
-        if RANK[verdict.severity] >= RANK[old.severity] and verdict.evidence is not None:
-            alert = replace(alert, evidence=to_plain(verdict.evidence), title=verdict.title)
-        if not worse:
-            subject.alert = alert
-            return [self._perhaps_remind(subject, Effect(alert), at)]
-        subject.alert = alert = replace(alert, severity=verdict.severity)
-        change = AlertChange(
-            alert.id, self.run, alert.state, alert.state, "worse", at, verdict.step
-        )
-        effect = Effect(alert, change)
-        if subject.told_rank == 0:
-            return [self._tell(subject, effect, "opened", at)]
-        return [self._perhaps_remind(subject, effect, at)]
+        self._rules = list(rules)
+        cls = compile_rules([rule_from(plain) for plain in rules])
+        self._classes[USER_RULE] = cls
+        self._readers.clear()
+        self._frames.ask_again()
+        if self._detectors:
+            before = self._detectors.pop(USER_RULE, None)
+            self._detectors[USER_RULE] = made = cls(self._run_facts())
+            if before is not None:
+                made.restore(before.snapshot())
 
-    def _perhaps_remind(self, subject: _Subject, effect: Effect, at: float) -> Effect:
-        worse = RANK[effect.alert.severity] > subject.told_rank > 0
-        due = at - subject.told_at >= REMIND_AFTER_S
-        if worse and due and effect.alert.state == "firing":
-            return self._tell(subject, effect, "reminder", at)
-        return effect
+        def is_orphan(name: str, subject: str) -> bool:
+            return name == USER_RULE and not cls.knows(subject)
 
-    def _change(
-        self, subject: _Subject, old: str, reason: str, at: float, note: dict[str, Any],
-        verdict: Verdict | None,
-    ) -> list[Effect]:  # fmt: skip
-        if subject.alert is None:
-            return []
-        alert, by = subject.alert, note.get("by")
-        step = verdict.step if verdict else alert.last_step
-        if subject.track.state == "acknowledged":
-            alert = replace(
-                alert, state="acknowledged", acknowledged_at=at, acknowledged_by=by,
-                acknowledged_note=str(note.get("note") or ""),
-            )  # fmt: skip
-        else:
-            alert = replace(
-                alert, state="resolved", resolved_at=at, resolved_step=step, resolved_reason=reason,
-                last_step=max(alert.last_step, step),
-            )  # fmt: skip
-        subject.alert = alert
-        change = AlertChange(alert.id, self.run, old, alert.state, reason, at, step, by)
-        told = subject.told_rank > 0 and alert.state == "resolved"
-        return [Effect(alert, change, "resolved" if told else None)]
+        return self._episodes.close("resolve", "rule_changed", at, is_orphan)
 
     # -- memory -------------------------------------------------------------------------------
 
@@ -345,10 +216,8 @@ class DetectionEngine:
                 name: {"version": detector.version, "state": to_plain(detector.snapshot())}
                 for name, detector in self._detectors.items()
             },
-            "subjects": [
-                {"key": list(key), **to_plain(asdict(subject))}
-                for key, subject in self._subjects.items()
-            ],
+            "rules": list(self._rules),
+            "subjects": self._episodes.snapshot(),
         }
 
     def restore(self, state: dict[str, Any]) -> bool:
@@ -363,19 +232,17 @@ class DetectionEngine:
         self._frames.restore(state["frames"])
         self._broken = dict(state["broken"])
         self._doubts = dict(state["doubts"])
+        self.set_rules(state.get("rules") or [])
         for name, detector in self._ready().items():
             saved = state["detectors"].get(name)
             if saved is not None and saved["version"] == detector.version:
                 detector.restore(saved["state"])
-        self._subjects = {tuple(saved.pop("key")): _subject(saved) for saved in state["subjects"]}
+        self._episodes.restore(state["subjects"])
         return True
 
     def adopt(self, alerts: Iterable[Alert]) -> None:
         """Without a snapshot: at least know the episodes that are stored, and go on with them."""
-        for alert in sorted(alerts, key=lambda item: item.episode):
-            track = Track(state=alert.state, episode=alert.episode)
-            key = (alert.detector, alert.subject)
-            self._subjects[key] = _Subject(track, alert, RANK[alert.severity], alert.opened_at, 1)
+        self._episodes.adopt(alerts)
 
 
 def load_all() -> dict[str, type[Detector]]:
@@ -387,18 +254,3 @@ def load_all() -> dict[str, type[Detector]]:
         except (ImportError, AttributeError):
             log.exception("detector %s cannot be loaded", name)
     return classes
-
-
-def _onset(verdict: Verdict) -> int:
-    onset = verdict.evidence.onset_step if verdict.evidence else None
-    return verdict.step if onset is None else onset
-
-
-def _subject(saved: dict[str, Any]) -> _Subject:
-    track = dict(saved["track"])
-    track["recent"] = tuple(track["recent"])
-    alert = None if saved["alert"] is None else Alert(**saved["alert"])
-    return _Subject(
-        Track(**track), alert, saved["told_rank"], saved["told_at"], saved["told_count"],
-        saved["pending_onset"],
-    )  # fmt: skip

@@ -167,7 +167,8 @@ class Overview:
         hours = max(0.0, end - alert.onset_at) / HOUR_S
         reached = run.last_step if run is not None else None
         return AlertView(
-            **{f.name: getattr(alert, f.name) for f in fields(alert)},
+            **{f.name: getattr(alert, f.name) for f in fields(alert) if f.name != "incident"},
+            incident=alert.incident or alert.id,
             run_name=run.name if run is not None else alert.run,
             currency=str(run.facts.get("currency") or "USD") if run is not None else "USD",
             cost_so_far=cost(run, hours) if run is not None else None,
@@ -189,6 +190,8 @@ class Overview:
                 created_at=row.created_at,
                 due_at=row.due_at,
                 settled_at=row.settled_at,
+                held=row.held,
+                folded_into=row.folded_into,
                 tries=[TryView(t.at, t.status, t.latency_s, t.error) for t in tries],
             )
             for row, tries in uow.outbox.of_alert(alert.id)

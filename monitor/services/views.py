@@ -128,6 +128,7 @@ class AlertView:
     resolved_step: int | None
     resolved_at: float | None
     resolved_reason: str | None
+    incident: str
     run_name: str
     currency: str
     cost_so_far: float | None
@@ -149,7 +150,10 @@ class TryView:
 
 @dataclass(frozen=True, slots=True)
 class MessageView:
-    """A message an alert sent, or will send, to one channel."""
+    """A message an alert sent, or will send, to one channel.
+
+    ``held``: why it was kept back, if it was; ``folded_into``: the message that says it too.
+    """
 
     id: str
     channel: str
@@ -158,6 +162,8 @@ class MessageView:
     created_at: float
     due_at: float
     settled_at: float | None
+    held: str
+    folded_into: str
     tries: list[TryView]
 
 

@@ -65,6 +65,25 @@ class SqlAlerts:
         rows = self._connection.execute(query)
         return [AlertChange(**{n: getattr(row, n) for n in _CHANGE_FIELDS}) for row in rows]
 
+    def of_incident(self, incident: str) -> list[Alert]:
+        named = sa.or_(_ALERT.incident == incident, _ALERT.id == incident)
+        return self._newest(sa.select(tables.alert).where(named))
+
+    def of_detector(self, run: str, detector: str, *, since: float) -> list[Alert]:
+        query = _some(open_only=False).where(
+            _ALERT.run == run, _ALERT.detector == detector, _ALERT.opened_at >= since
+        )
+        return self._newest(query)
+
+    def history(self, run: str, *, limit: int) -> list[AlertChange]:
+        query = sa.select(tables.alert_change).where(_CHANGE.run == run)
+        rows = self._connection.execute(query.order_by(_CHANGE.id.desc()).limit(limit))
+        return [AlertChange(**{n: getattr(row, n) for n in _CHANGE_FIELDS}) for row in rows]
+
+    def labelled(self, run: str) -> list[Alert]:
+        query = _some(open_only=False).where(_ALERT.run == run)
+        return self._newest(query.where(_ALERT.resolved_reason == "was_fine"))
+
 
 def _some(open_only: bool) -> sa.Select[Any]:
     query = sa.select(tables.alert)

@@ -16,8 +16,10 @@ from typing import Any, Literal, Protocol, TypeVar
 from monitor.domain.alert import Alert, AlertChange
 from monitor.domain.block import Block, Bucket
 from monitor.domain.log import EntryKind, LogEntry
+from monitor.domain.rule import Rule
 from monitor.domain.run import Attempt, Run, RunState
 from monitor.domain.series import Series
+from monitor.domain.silence import Silence
 from trainer_hooks.wire import Answer, Event, Phase, RunStart, SeriesSpec
 
 T = TypeVar("T")
@@ -80,7 +82,9 @@ class Channel:
     disabled_reason: str = ""
 
 
-OutboxState = Literal["waiting", "sending", "sent", "gave_up", "cancelled"]
+OutboxState = Literal["waiting", "sending", "held", "sent", "folded", "gave_up", "cancelled"]
+"""``held``: kept back until ``due_at`` for the reason in ``held``; ``folded``: said in another
+message, ``folded_into``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,10 @@ class OutboxRow:
     settled_at: float | None = None
     last_status: int | None = None
     last_error: str = ""
+    detector: str = ""
+    severity: str = ""
+    held: str = ""
+    folded_into: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +284,18 @@ class Alerts(Protocol):
 
     def save(self, alert: Alert, change: AlertChange | None) -> None: ...
     def changes(self, alert: str) -> list[AlertChange]: ...
+    def of_incident(self, incident: str) -> list[Alert]: ...
+    def of_detector(self, run: str, detector: str, *, since: float) -> list[Alert]:
+        """Those of one rule and run that opened since an instant."""
+        ...
+
+    def history(self, run: str, *, limit: int) -> list[AlertChange]:
+        """Changes of all alerts of a run, newest first."""
+        ...
+
+    def labelled(self, run: str) -> list[Alert]:
+        """Those a person closed with the word that this was fine."""
+        ...
 
 
 class Outbox(Protocol):
@@ -313,6 +333,28 @@ class Outbox(Protocol):
         ...
 
     def of_alert(self, alert: str) -> list[tuple[OutboxRow, list[DeliveryTry]]]: ...
+    def get(self, message: str) -> OutboxRow | None: ...
+    def of_rule(self, channel: str, detector: str, *, run: str | None) -> list[OutboxRow]:
+        """Messages of one rule to one channel, of all runs or of one: those that have not left,
+        and those that left in the last hour."""
+        ...
+
+    def folded(self, message: str) -> list[OutboxRow]:
+        """What was folded into a message, in order."""
+        ...
+
+    def hold(self, message: str, *, owner: str, until: float, why: str) -> bool:
+        """Give a claimed message back untried, to be looked at again then."""
+        ...
+
+    def fold(self, messages: Sequence[str], *, into: str, at: float) -> int:
+        """Mark messages that have not left as said in another one."""
+        ...
+
+    def release(self, *, at: float, alert: str | None = None) -> int:
+        """Look at what is held again at once (of one alert, or of all)."""
+        ...
+
     def counts(self) -> dict[str, int]: ...
     def oldest_waiting(self) -> float | None: ...
 
@@ -326,6 +368,22 @@ class Channels(Protocol):
         ...
 
     def disable(self, channel: str, reason: str) -> None: ...
+
+
+class Silences(Protocol):
+    def all(self) -> list[Silence]: ...
+    def save(self, silence: Silence) -> None: ...
+    def delete(self, silence: str) -> bool:
+        """False if there is none of this id."""
+        ...
+
+
+class Rules(Protocol):
+    def all(self) -> list[Rule]: ...
+    def save(self, rule: Rule, *, at: float) -> None: ...
+    def delete(self, rule: str) -> bool:
+        """False if there is none of this id."""
+        ...
 
 
 class Readers(Protocol):
@@ -375,6 +433,10 @@ class UnitOfWork(Protocol):
     def outbox(self) -> Outbox: ...
     @property
     def channels(self) -> Channels: ...
+    @property
+    def silences(self) -> Silences: ...
+    @property
+    def rules(self) -> Rules: ...
     @property
     def readers(self) -> Readers: ...
 

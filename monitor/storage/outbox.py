@@ -17,7 +17,8 @@ _OUT = tables.outbox.c
 _TRY = tables.delivery_try.c
 _FIELDS = [field.name for field in fields(OutboxRow)]
 _TRY_FIELDS = [field.name for field in fields(DeliveryTry)]
-_UNSETTLED = ("waiting", "sending")
+_UNSETTLED = ("waiting", "sending", "held")
+_RECENT_S = 3600.0
 
 
 class SqlOutbox:
@@ -91,7 +92,10 @@ class SqlOutbox:
 
     def cancel(self, alert: str, *, moment: str, at: float) -> int:
         statement = sa.update(tables.outbox).where(
-            _OUT.alert == alert, _OUT.moment == moment, _OUT.state == "waiting", _OUT.tries == 0
+            _OUT.alert == alert,
+            _OUT.moment == moment,
+            _OUT.state.in_(("waiting", "held")),
+            _OUT.tries == 0,
         )
         done = self._connection.execute(statement.values(state="cancelled", settled_at=at))
         return int(done.rowcount)
@@ -105,6 +109,55 @@ class SqlOutbox:
             tries[row.message].append(DeliveryTry(**{n: getattr(row, n) for n in _TRY_FIELDS}))
         return [(row, tries[row.id]) for row in rows]
 
+    def get(self, message: str) -> OutboxRow | None:
+        row = self._connection.execute(sa.select(tables.outbox).where(_OUT.id == message)).first()
+        return None if row is None else _to_row(row)
+
+    def of_rule(self, channel: str, detector: str, *, run: str | None) -> list[OutboxRow]:
+        newest = sa.select(sa.func.max(_OUT.created_at)).scalar_subquery()
+        lately = sa.and_(_OUT.state == "sent", _OUT.settled_at > newest - _RECENT_S)
+        query = sa.select(tables.outbox).where(
+            _OUT.channel == channel,
+            _OUT.detector == detector,
+            sa.or_(_OUT.state.in_(_UNSETTLED), lately),
+        )
+        if run is not None:
+            query = query.where(_OUT.run == run)
+        return [_to_row(row) for row in self._connection.execute(query.order_by(_OUT.number))]
+
+    def folded(self, message: str) -> list[OutboxRow]:
+        query = sa.select(tables.outbox).where(_OUT.folded_into == message)
+        return [_to_row(row) for row in self._connection.execute(query.order_by(_OUT.number))]
+
+    def hold(self, message: str, *, owner: str, until: float, why: str) -> bool:
+        ours = sa.update(tables.outbox).where(
+            _OUT.id == message, _OUT.state == "sending", _OUT.claimed_by == owner
+        )
+        held = ours.values(
+            state="held",
+            held=why,
+            due_at=until,
+            tries=_OUT.tries - 1,
+            claimed_by=None,
+            claimed_until=None,
+        )
+        return self._connection.execute(held).rowcount == 1
+
+    def fold(self, messages: Sequence[str], *, into: str, at: float) -> int:
+        statement = sa.update(tables.outbox).where(
+            _OUT.id.in_(list(messages)), _OUT.state.in_(_UNSETTLED), _OUT.payload.is_(None)
+        )
+        folded = statement.values(
+            state="folded", folded_into=into, settled_at=at, claimed_by=None, claimed_until=None
+        )
+        return int(self._connection.execute(folded).rowcount)
+
+    def release(self, *, at: float, alert: str | None = None) -> int:
+        statement = sa.update(tables.outbox).where(_OUT.state == "held", _OUT.due_at > at)
+        if alert is not None:
+            statement = statement.where(_OUT.alert == alert)
+        return int(self._connection.execute(statement.values(due_at=at)).rowcount)
+
     def counts(self) -> dict[str, int]:
         query = sa.select(_OUT.state, sa.func.count()).group_by(_OUT.state)
         return {state: count for state, count in self._connection.execute(query)}
@@ -117,7 +170,8 @@ class SqlOutbox:
 
 def _claimable(now: float) -> sa.ColumnElement[bool]:
     lapsed = sa.and_(_OUT.state == "sending", _OUT.claimed_until < now)
-    return sa.or_(sa.and_(_OUT.state == "waiting", _OUT.due_at <= now), lapsed)
+    ready = sa.and_(_OUT.state.in_(("waiting", "held")), _OUT.due_at <= now)
+    return sa.or_(ready, lapsed)
 
 
 def _due(now: float) -> sa.Select[tuple[str]]:

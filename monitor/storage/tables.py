@@ -301,7 +301,9 @@ alert = sa.Table(
     sa.Column("resolved_at", Float),
     sa.Column("resolved_reason", Text),
     sa.Column("evidence", Json, nullable=False),
+    sa.Column("incident", Text, nullable=False),
     sa.Index("ix_alert_run", "run", "opened_at"),
+    sa.Index("ix_alert_incident", "incident"),
     sa.Index("ix_alert_opened_at", "opened_at"),
     sa.Index("ix_alert_state", "state"),
 )
@@ -351,7 +353,13 @@ outbox = sa.Table(
     sa.Column("settled_at", Float),
     sa.Column("last_status", sa.Integer),
     sa.Column("last_error", Text, nullable=False),
+    sa.Column("detector", Text, nullable=False),
+    sa.Column("severity", Text, nullable=False),
+    sa.Column("held", Text, nullable=False),
+    sa.Column("folded_into", Text, nullable=False),
     sa.Index("ix_outbox_alert", "alert"),
+    sa.Index("ix_outbox_rule", "channel", "detector", "run"),
+    sa.Index("ix_outbox_folded_into", "folded_into"),
     sa.Index("ix_outbox_state_due_at", "state", "due_at"),
 )
 
@@ -365,4 +373,30 @@ delivery_try = sa.Table(
     sa.Column("latency_s", Float, nullable=False),
     sa.Column("error", Text, nullable=False),
     sa.Index("ix_delivery_try_message", "message"),
+)
+
+silence = sa.Table(
+    "silence",
+    metadata,
+    sa.Column("id", Text, primary_key=True),
+    sa.Column("run", Text, nullable=False),
+    sa.Column("detector", Text, nullable=False),
+    sa.Column("tag", Text, nullable=False),
+    sa.Column("zone", Text, nullable=False),
+    sa.Column("starts_at", Float),
+    sa.Column("ends_at", Float),
+    sa.Column("begin", Text, nullable=False),
+    sa.Column("end", Text, nullable=False),
+    sa.Column("days", Json, nullable=False),
+    sa.Column("comment", Text, nullable=False),
+    sa.Column("by", Text, nullable=False),
+    sa.Column("created_at", Float, nullable=False),
+)
+
+user_rule = sa.Table(
+    "user_rule",
+    metadata,
+    sa.Column("id", Text, primary_key=True),
+    sa.Column("changed_at", Float, nullable=False),
+    sa.Column("body", Json, nullable=False),
 )

@@ -14,8 +14,10 @@ from monitor.storage.events import SqlEvents
 from monitor.storage.log import SqlLog
 from monitor.storage.outbox import SqlOutbox
 from monitor.storage.readers import SqlReaders
+from monitor.storage.rules import SqlRules
 from monitor.storage.runs import SqlRuns
 from monitor.storage.series import SqlSeries
+from monitor.storage.silences import SqlSilences
 
 
 class Work:
@@ -63,6 +65,14 @@ class Work:
     @cached_property
     def channels(self) -> SqlChannels:
         return SqlChannels(self._connection)
+
+    @cached_property
+    def silences(self) -> SqlSilences:
+        return SqlSilences(self._connection)
+
+    @cached_property
+    def rules(self) -> SqlRules:
+        return SqlRules(self._connection)
 
     @cached_property
     def readers(self) -> SqlReaders:
