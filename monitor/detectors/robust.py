@@ -31,6 +31,14 @@ def noise_sd(values_N: Floats) -> float:
     return float(np.median(np.abs(steps - np.median(steps)))) * MAD_TO_SD / math.sqrt(2.0)
 
 
+def bend_sd(values_N: Floats) -> float:
+    """Noise on a curve of few points that falls or rises steeply, from its second differences."""
+    if len(values_N) < 4:
+        return 0.0
+    bends = np.diff(values_N, n=2)
+    return float(np.median(np.abs(bends - np.median(bends)))) * MAD_TO_SD / math.sqrt(6.0)
+
+
 def theil_sen(x_N: Floats, y_N: Floats) -> float:
     """Slope as the median of the slopes of all pairs of different x; 0 where there is none."""
     first, second = np.triu_indices(len(x_N), k=1)

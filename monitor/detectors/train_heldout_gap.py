@@ -21,7 +21,7 @@ from monitor.detectors.base import (
 )
 from monitor.detectors.companions import NEEDS, CompanionParams, Companions
 from monitor.detectors.gate import Gate
-from monitor.detectors.robust import MAD_TO_SD, median, noise_sd
+from monitor.detectors.robust import MAD_TO_SD, bend_sd, median
 
 TRAIN = "loss/train"
 HELD_OUT = ("loss/heldout", "loss/probe")
@@ -51,8 +51,8 @@ class Params:
     train_fell_nats: float = 0.10
     jump_points: int = 16
     train_points: int = 50
-    learnt_top1: float = 0.10
-    learnt_share: float = 0.10
+    learnt_top1: float = 0.30
+    learnt_share: float = 0.15
     metric_gain: float = 0.02
     kept_evals: int = 32
     first_points: int = 8
@@ -97,7 +97,7 @@ class TrainHeldoutGap(Detector):
     name: ClassVar[str] = "train_heldout_gap"
     title: ClassVar[str] = "train and held-out loss part"
     needs: ClassVar[tuple[str, ...]] = (
-        TRAIN, *HELD_OUT, "loss/heldout@*", "loss/probe@*", "top1/probe", *NEEDS,
+        TRAIN, *HELD_OUT, "loss/heldout@*", "loss/probe@*", "top1/probe", "top1/probe@*", *NEEDS,
     )  # fmt: skip
     kinds: ClassVar[tuple[str, ...]] = ("pretrain", "continued", "sft", "other")
     hold: ClassVar[Hold] = Hold(k=1, m=1, calm=2)
@@ -119,6 +119,7 @@ class TrainHeldoutGap(Detector):
         if held is None or not self._memory.train:
             return []
         self._note_eval(frame, held)
+        self._memory.above = self._memory.above + 1 if self._has_turned() else 0
         warm = self._gate.steps_to_go(frame.step)
         if warm or self._memory.seen < self.params.evals:
             return [self._too_early(frame, warm)]
@@ -136,18 +137,15 @@ class TrainHeldoutGap(Detector):
     def _held(self, frame: StepFrame) -> float | None:
         """The held-out loss of this step: one series all along, or the mean over its sources."""
         for key in HELD_OUT:
-            values = [v for name, v in frame.values.items() if name == key]
-            if not values:
-                values = [v for name, v in frame.values.items() if name.startswith(f"{key}@")]
-            values = [value for value in values if math.isfinite(value)]
-            if values and self._memory.key in ("", key):
+            value = _mean(frame, key) if self._memory.key in ("", key) else None
+            if value is not None:
                 self._memory.key = key
-                return sum(values) / len(values)
+                return value
         return None
 
     def _note_eval(self, frame: StepFrame, held: float) -> None:
-        memory, top1 = self._memory, frame.values.get("top1/probe", NO_TOP1)
-        top1 = top1 if math.isfinite(top1) else NO_TOP1
+        memory, top1 = self._memory, _mean(frame, "top1/probe")
+        top1 = NO_TOP1 if top1 is None else top1
         now = _Eval(
             frame.step, frame.t, held, median(memory.train), len(memory.train), top1
         )  # fmt: skip
@@ -174,14 +172,13 @@ class TrainHeldoutGap(Detector):
 
     def _judge(self, frame: StepFrame) -> list[Verdict]:
         memory = self._memory
-        turned = self._has_turned()
-        memory.above = memory.above + 1 if turned else 0
+        turned = memory.above > 0
         if memory.above >= self.params.evals_in_a_row:
             if memory.open != "overfit":
                 self._mark_turn()
             return [self._bad(frame, "overfit")]
         if memory.open != "overfit" and self._has_jumped():
-            return [self._bad(frame, "jump")]
+            return [self._bad(frame, memory.open)]
         if memory.open and self._still_open(turned):
             return [self._bad(frame, memory.open)]
         if turned:
@@ -192,7 +189,7 @@ class TrainHeldoutGap(Detector):
     def _rise_limit(self) -> float:
         """How far above its best the held-out loss must be to have turned."""
         params, best = self.params, self._memory.best
-        noise = noise_sd(np.asarray([one.held for one in self._memory.evals[-16:]]))
+        noise = bend_sd(np.asarray([one.held for one in self._memory.evals[-16:]]))
         level = best.held if best else 0.0
         return max(params.rise_nats, params.rise_share * level, params.rise_sd * noise)
 
@@ -236,8 +233,11 @@ class TrainHeldoutGap(Detector):
         return False
 
     def _mark_jump(self, first: _Eval, before: _Eval) -> None:
-        memory = self._memory
-        if not memory.open:
+        memory, params, best = self._memory, self.params, self._memory.best
+        level = best.held if best else 0.0
+        if memory.evals[-1].held > level + max(params.rise_nats, params.rise_share * level):
+            self._mark_turn()  # the held-out loss went up as well: more than easy batches
+        elif not memory.open:
             memory.open, memory.onset_step, memory.onset_at = "jump", first.step, first.t
             memory.gap_before = before.gap
 
@@ -251,8 +251,8 @@ class TrainHeldoutGap(Detector):
     def _has_learnt(self) -> bool:
         """Whether the held-out loss ever fell: where it never did, the model memorises."""
         memory, best = self._memory, self._memory.best
-        if memory.top1_best >= 0.0:
-            return memory.top1_best >= self.params.learnt_top1
+        if memory.top1_best >= self.params.learnt_top1:
+            return True
         return best is not None and best.held < (1.0 - self.params.learnt_share) * max(memory.first)
 
     def _better_by_metric(self) -> bool:
@@ -341,3 +341,13 @@ class TrainHeldoutGap(Detector):
         memory["evals"] = [_Eval(**one) for one in memory["evals"]]
         memory["best"] = _Eval(**memory["best"]) if memory["best"] else None
         self._memory = _Memory(**memory)
+
+
+def _mean(frame: StepFrame, key: str) -> float | None:
+    """A series of this step, or the mean over its sources; None where there is neither."""
+    value = frame.values.get(key)
+    if value is not None:
+        return value if math.isfinite(value) else None
+    parts = [v for name, v in frame.values.items() if name.startswith(f"{key}@")]
+    parts = [part for part in parts if math.isfinite(part)]
+    return sum(parts) / len(parts) if parts else None
