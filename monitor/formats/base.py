@@ -45,7 +45,10 @@ class AlertText:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What there is to say. ``alert`` is the alert as plain JSON; ``at`` its creation (UTC s)."""
+    """What there is to say. ``alert`` is the alert as plain JSON; ``at`` its creation (UTC s).
+
+    ``others``: ``{alert, run}`` of further runs the same message speaks of. A digest has no alert.
+    """
 
     id: str
     moment: str
@@ -53,6 +56,7 @@ class Message:
     text: AlertText
     alert: Mapping[str, Any]
     run: Mapping[str, Any]
+    others: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

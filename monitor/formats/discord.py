@@ -11,9 +11,10 @@ from monitor.formats.base import Format, FormField, Message, Request
 from monitor.formats.text import as_json, cut, fit, json_headers, severity_of, words_of
 
 # https://discord.com/developers/docs/resources/webhook and .../message: content 2,000 characters,
-# an embed's title 256, its description 4,096, all embeds together 6,000.
+# an embed's description 4,096, the value of its field 1,024, all embeds together 6,000.
 CONTENT_CHARS = 2000
 DESCRIPTION_CHARS = 4096
+FIELD_CHARS = 1024
 
 COLOURS = {"critical": 0xC62828, "warning": 0xB26A00, "info": 0x546E7A}
 RESOLVED = 0x2E7D32
@@ -50,7 +51,7 @@ class Discord(Format):
         embed: dict[str, Any] = {"description": escape("\n".join(lines)), "color": colour}
         if words.link:
             embed |= {"title": "Show the alert", "url": words.link}
-        if words.runbook:
+        if words.runbook and len(words.runbook) <= FIELD_CHARS:
             embed["fields"] = [{"name": "What this means", "value": words.runbook}]
         payload: dict[str, Any] = {
             "content": escape(cut(words.headline, CONTENT_CHARS, _size)),

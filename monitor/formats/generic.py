@@ -43,6 +43,7 @@ class Generic(Format):
                 "runbook": message.text.runbook,
                 "run": message.run,
                 "alert": message.alert,
+                **({"others": list(message.others)} if message.others else {}),
             },
         }
         return as_json(payload)

@@ -84,6 +84,8 @@ def _headline(alert: Alert, name: str, zone: str, moment: str) -> str:
         worse = " got worse," if moment == "reminder" else ""
         when = local_time(alert.onset_at, zone)
         tail = f": {alert.title}{worse} since step {alert.onset_step:,} ({when}) - {alert.severity}"
+    if moment == "acknowledged":
+        tail += f", acknowledged by {(alert.acknowledged_by or 'somebody')[:40]}"
     room = max(HEADLINE_CHARS - len(tail), 16)
     shown = name if len(name) <= room else f"{name[: room - 1]}…"
     return " ".join(f"{shown}{tail}".split())

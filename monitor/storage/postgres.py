@@ -18,6 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from monitor.errors import DiskFull, Unavailable
 from monitor.storage.base import UnitOfWork
+from monitor.storage.quiet import hide_rows
 from monitor.storage.tasks import Task
 from monitor.storage.watchers import Callback, Watchers
 from monitor.storage.work import Work
@@ -48,6 +49,7 @@ class PostgresDatabase:
     dialect: Literal["postgresql"] = "postgresql"
 
     def __init__(self, url: str) -> None:
+        hide_rows()
         self._engine = sa.create_engine(
             url,
             pool_size=_POOL,

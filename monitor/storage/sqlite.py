@@ -20,6 +20,7 @@ from sqlalchemy.pool import QueuePool
 from monitor.errors import DiskFull, Unavailable
 from monitor.storage.alone import FileLock, take_back_claims
 from monitor.storage.base import UnitOfWork
+from monitor.storage.quiet import hide_rows
 from monitor.storage.tasks import Task
 from monitor.storage.watchers import Callback, Watchers
 from monitor.storage.work import Work
@@ -193,6 +194,7 @@ def translated(error: BaseException) -> BaseException:
 
 
 def _engine(url: str, *, pool_size: int, overflow: int, reading: bool) -> Engine:
+    hide_rows()
     engine = sa.create_engine(
         url,
         poolclass=QueuePool,
