@@ -10,16 +10,16 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Protocol
 
 from monitor.clock import Clock, monotonic_s
-from monitor.domain.alert import Alert
 from monitor.domain.secrets import scrub
 from monitor.formats import load_format
-from monitor.formats.base import Format, Message, Request
-from monitor.services.alerting import alert_text, run_facts
+from monitor.formats.base import AlertText, Format, Message, Request
+from monitor.services.gates import Gates
+from monitor.services.telling import message_for
 from monitor.storage.base import (
     Channel,
     Database,
@@ -37,9 +37,12 @@ MOST_TRIES = 12
 LONGEST_RETRY_AFTER_S = 3600.0
 LEASE_S = 60.0
 """Longer than a try and its fallback take, so that no second process sends what is on its way."""
+SHORTEST_HOLD_S = 1.0
 JITTER = 0.2
 SHOWN_CHARS = 200
 RETRIED_STATUS = frozenset({408, 425, 429})
+
+DIGEST_ALERT = {"detector": "digest", "severity": "info", "title": "morning digest"}
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +88,8 @@ class Delivery:
         *,
         senders: Mapping[str, Send] | None = None,
         base_url: str = "",
+        gates: Gates | None = None,
+        digest: Callable[[UnitOfWork, OutboxRow], AlertText | None] = lambda uow, row: None,
         seed: int | None = None,
         monotonic: Clock = monotonic_s,
     ) -> None:
@@ -93,6 +98,8 @@ class Delivery:
         self._owner = owner
         self._senders: dict[str, Send] = {"http": send, **(senders or {})}
         self._base_url = base_url
+        self._gates = gates or Gates()
+        self._digest = digest
         self._random = random.Random(seed)
         self._monotonic = monotonic
 
@@ -142,32 +149,59 @@ class Delivery:
     # -- before a try --------------------------------------------------------------------------
 
     def _prepare(self, uow: UnitOfWork, row: OutboxRow) -> _Ready | None:
-        """The message made ready and its bytes frozen; None when there is nothing to send."""
-        alert = uow.alerts.get(row.alert)
-        channel = next((one for one in uow.channels.all() if one.id == row.channel), None)
-        if alert is None or channel is None or not channel.enabled:
-            self._settle(uow, row, "cancelled", None)
-            return None
-        if row.payload is None and (_too_late(alert, row) or _nothing_to_end(uow, row)):
+        """The message made ready and its bytes frozen; None when there is nothing to send now.
+
+        What is to be sent, held back or folded is decided here, once, at the first claim.
+        """
+        uow.outbox.lock()
+        held = uow.outbox.get(row.id)
+        if held is None or held.state != "sending" or held.claimed_by != self._owner:
+            return None  # another message has said it meanwhile
+        channel = uow.channels.get(row.channel)
+        if channel is None or not channel.enabled:
             self._settle(uow, row, "cancelled", None)
             return None
         made = load_format(channel.format)
         payload = row.payload
         if payload is None:
-            payload = made.render(self._message(uow, row, alert), channel.config)
+            message = self._message(uow, held, channel, made)
+            if message is None:
+                return None
+            payload = made.render(message, channel.config)
             uow.outbox.freeze(row.id, payload)
         return _Ready(row, channel, made, payload)
 
-    def _message(self, uow: UnitOfWork, row: OutboxRow, alert: Alert) -> Message:
-        told = alert if row.moment == "resolved" else replace(alert, state="firing")
-        return Message(
-            id=row.id,
-            moment=row.moment,
-            at=row.created_at,
-            text=alert_text(uow, told, moment=row.moment, base_url=self._base_url),
-            alert=asdict(told),
-            run=run_facts(uow.runs.get(row.run), alert),
-        )
+    def _message(
+        self, uow: UnitOfWork, row: OutboxRow, channel: Channel, made: Format
+    ) -> Message | None:
+        """What there is to say now; None: nothing, and the row is marked accordingly."""
+        if row.moment == "digest":
+            return self._digest_message(uow, row)
+        alert, now = uow.alerts.get(row.alert), self._clock()
+        if alert is None:
+            self._settle(uow, row, "cancelled", None)
+            return None
+        decided = self._gates.decide(uow, row, alert, channel, lasting=made.lasting, now=now)
+        if decided.act == "drop":
+            self._settle(uow, row, "cancelled", None)
+        elif decided.act == "fold":
+            uow.outbox.fold([row.id], into=decided.into, at=now)
+        elif decided.act == "hold":
+            until = max(decided.until, now + SHORTEST_HOLD_S)
+            uow.outbox.hold(row.id, owner=self._owner, until=until, why=decided.why)
+        if decided.act != "send":
+            return None
+        uow.outbox.fold(decided.members, into=row.id, at=now)
+        return message_for(uow, row, alert, uow.outbox.folded(row.id), self._base_url)
+
+    def _digest_message(self, uow: UnitOfWork, row: OutboxRow) -> Message | None:
+        """The morning's digest; what waited for it in the night is said in it."""
+        text = self._digest(uow, row)
+        if text is None:
+            self._settle(uow, row, "cancelled", None)
+            return None
+        uow.outbox.fold_held(row.channel, why="digest", into=row.id, at=self._clock())
+        return Message(row.id, row.moment, row.created_at, text, DIGEST_ALERT, {})
 
     # -- after a try ---------------------------------------------------------------------------
 
@@ -252,26 +286,6 @@ def secrets_of(made: Format, channel: Channel) -> list[str]:
     """Everything in a channel's config that is never shown."""
     held = (channel.config.get(field.name) for field in made.fields if field.secret)
     return [str(value) for value in held if value]
-
-
-def _too_late(alert: Alert, row: OutboxRow) -> bool:
-    """An episode that closed before its message left sends nothing; not so when the run ended."""
-    gone = alert.state == "resolved" and alert.resolved_reason != "run_ended"
-    return gone and row.moment in ("opened", "reminder")
-
-
-def _nothing_to_end(uow: UnitOfWork, row: OutboxRow) -> bool:
-    """Nobody is told of the end of what he was never told of.
-
-    Detection queues the end while the opening is being sent; the opening may yet be withdrawn, or
-    given up. It is settled by now: messages of an alert leave in order.
-    """
-    if row.moment != "resolved":
-        return False
-    return not any(
-        told.channel == row.channel and told.moment == "opened" and told.state == "sent"
-        for told, _ in uow.outbox.of_alert(row.alert)
-    )
 
 
 def retry_after_s(text: str, now: float) -> float | None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 
 from monitor.clock import Clock
 from monitor.detectors.base import Detector
 from monitor.domain.ids import message_id
 from monitor.domain.log import LogEntry
+from monitor.domain.telling import wait_s
 from monitor.services.judging import DetectionEngine, Effect
 from monitor.storage.base import (
     Cursor,
@@ -161,6 +162,7 @@ class Detection:
                 pos = snapshot.pos
             elif uow.log.first(cursor.run) > 1:
                 engine.adopt(uow.alerts.of_run(cursor.run))
+                engine.set_rules([asdict(rule) for rule in uow.rules.all()])
             saved_pos = pos
             while pos < cursor.pos:
                 entries = uow.log.read(cursor.run, after=pos, limit=self._limit)
@@ -260,6 +262,7 @@ def write_effects(uow: UnitOfWork, run: str, effects: Sequence[Effect], now: flo
                 "by": change.by,
             }
             uow.log.append_note(run, "alert", note, at=now)
+            uow.outbox.release(at=now, alert=change.alert)
         messages += _enqueue(uow, effect, now)
     return messages
 
@@ -279,7 +282,9 @@ def _enqueue(uow: UnitOfWork, effect: Effect, now: float) -> int:
             channel=channel,
             moment=effect.tell,
             created_at=now,
-            due_at=now,
+            due_at=now + wait_s(effect.alert.detector, effect.tell),
+            detector=effect.alert.detector,
+            severity=effect.alert.severity,
         )
         for channel in channels
     ]
@@ -296,7 +301,7 @@ def _told_channels(uow: UnitOfWork, effect: Effect, now: float) -> list[str]:
     ended = effect.alert.resolved_reason == "run_ended"
     if not ended:
         uow.outbox.cancel(effect.alert.id, moment="opened", at=now)
-    sent = {"sent"} if ended else {"sent", "sending"}
+    sent = {"sent", "folded"} if ended else {"sent", "sending", "folded"}
     return [
         row.channel
         for row, tries in uow.outbox.of_alert(effect.alert.id)

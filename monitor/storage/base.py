@@ -334,6 +334,10 @@ class Outbox(Protocol):
 
     def of_alert(self, alert: str) -> list[tuple[OutboxRow, list[DeliveryTry]]]: ...
     def get(self, message: str) -> OutboxRow | None: ...
+    def lock(self) -> None:
+        """Let no other process decide about messages until this transaction ends."""
+        ...
+
     def of_rule(self, channel: str, detector: str, *, run: str | None) -> list[OutboxRow]:
         """Messages of one rule to one channel, of all runs or of one: those that have not left,
         and those that left in the last hour."""
@@ -349,6 +353,10 @@ class Outbox(Protocol):
 
     def fold(self, messages: Sequence[str], *, into: str, at: float) -> int:
         """Mark messages that have not left as said in another one."""
+        ...
+
+    def fold_held(self, channel: str, *, why: str, into: str, at: float) -> int:
+        """Mark what a channel holds back for this reason as said in a message."""
         ...
 
     def release(self, *, at: float, alert: str | None = None) -> int:

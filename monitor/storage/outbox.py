@@ -19,6 +19,8 @@ _FIELDS = [field.name for field in fields(OutboxRow)]
 _TRY_FIELDS = [field.name for field in fields(DeliveryTry)]
 _UNSETTLED = ("waiting", "sending", "held")
 _RECENT_S = 3600.0
+_DECIDING = 0x77617463685F6F75
+"""An advisory lock of ours ("watch_ou")."""
 
 
 class SqlOutbox:
@@ -113,6 +115,10 @@ class SqlOutbox:
         row = self._connection.execute(sa.select(tables.outbox).where(_OUT.id == message)).first()
         return None if row is None else _to_row(row)
 
+    def lock(self) -> None:
+        if self._connection.dialect.name == "postgresql":
+            self._connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_DECIDING)))
+
     def of_rule(self, channel: str, detector: str, *, run: str | None) -> list[OutboxRow]:
         newest = sa.select(sa.func.max(_OUT.created_at)).scalar_subquery()
         lately = sa.and_(_OUT.state == "sent", _OUT.settled_at > newest - _RECENT_S)
@@ -152,6 +158,13 @@ class SqlOutbox:
         )
         return int(self._connection.execute(folded).rowcount)
 
+    def fold_held(self, channel: str, *, why: str, into: str, at: float) -> int:
+        statement = sa.update(tables.outbox).where(
+            _OUT.channel == channel, _OUT.state == "held", _OUT.held == why
+        )
+        folded = statement.values(state="folded", folded_into=into, settled_at=at)
+        return int(self._connection.execute(folded).rowcount)
+
     def release(self, *, at: float, alert: str | None = None) -> int:
         statement = sa.update(tables.outbox).where(_OUT.state == "held", _OUT.due_at > at)
         if alert is not None:
@@ -163,7 +176,9 @@ class SqlOutbox:
         return {state: count for state, count in self._connection.execute(query)}
 
     def oldest_waiting(self) -> float | None:
-        query = sa.select(sa.func.min(_OUT.created_at)).where(_OUT.state.in_(_UNSETTLED))
+        query = sa.select(sa.func.min(_OUT.created_at)).where(
+            _OUT.state.in_(("waiting", "sending"))
+        )
         oldest = self._connection.execute(query).scalar()
         return None if oldest is None else float(oldest)
 
