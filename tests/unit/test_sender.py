@@ -58,11 +58,88 @@ def test_a_home_network_may_be_allowed_on_purpose() -> None:
         check(["192.168.2.9"], ["192.168.1.0/24"])
 
 
-@pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "localhost"])
-def test_odd_spellings_of_this_machine_are_refused(host: str) -> None:
-    answer = HttpSender()(f"http://{host}:9/", b"", {})
+INSIDE = [
+    "127.0.0.1",
+    "127.8.8.8",
+    "localhost",
+    "2130706433",
+    "0x7f000001",
+    "0x7f.1",
+    "0177.0.0.1",
+    "017700000001",
+    "127.1",
+    "0.0.0.0",
+    "0",
+    "169.254.169.254",
+    "2852039166",
+    "0xa9fea9fe",
+    "0251.0376.0251.0376",
+    "[::1]",
+    "[::]",
+    "[fe80::1]",
+    "[::ffff:169.254.169.254]",
+    "[::ffff:a9fe:a9fe]",
+    "[::ffff:127.0.0.1]",
+    "[64:ff9b::a9fe:a9fe]",
+    "[2002:a9fe:a9fe::]",
+    "10.0.0.1",
+    "172.16.0.1",
+    "172.31.255.255",
+    "192.168.1.1",
+    "[fc00::1]",
+    "[fd12:3456::1]",
+]
+
+
+@pytest.mark.parametrize("host", INSIDE)
+def test_every_spelling_of_an_address_inside_is_refused_at_save_and_at_send(host: str) -> None:
+    sender = HttpSender()
+    url = f"http://user@{host}:9/path"
+    answer = sender(url, b"", {})
     assert answer.status is None
     assert answer.refused
+    assert sender.examine(url), "it could be saved"
+
+
+def test_a_name_that_led_out_when_it_was_saved_and_leads_inside_when_it_is_sent() -> None:
+    """Each try looks at what the name leads to at that moment, at all of it, and goes there."""
+    told = [["93.184.216.34"], ["127.0.0.1"], ["93.184.216.34", "169.254.169.254"]]
+    sender = HttpSender(resolver=lambda host, port: told.pop(0))
+    url = "https://hooks.example.org/x"
+    assert sender.examine(url) == ""
+    assert sender(url, b"", {}).refused
+    assert sender(url, b"", {}).refused
+
+
+def test_a_redirect_is_not_followed(one_redirect: str) -> None:
+    answer = HttpSender(["127.0.0.0/8"])(one_redirect, b"{}", {})
+    assert (answer.status, answer.said) == (307, "go there")
+
+
+@pytest.fixture
+def one_redirect() -> Generator[str]:
+    """A server for one connection that points inside."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    asked: list[bytes] = []
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    asked.append(connection.recv(65536))
+                    connection.sendall(
+                        b"HTTP/1.1 307 Temporary Redirect\r\ncontent-length: 8\r\n"
+                        b"location: /latest/meta-data/\r\n\r\ngo there"
+                    )
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/hook"
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join(5.0)
+    assert len(asked) == 1
 
 
 def test_a_name_that_cannot_be_resolved_may_be_tried_again() -> None:
