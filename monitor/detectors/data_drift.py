@@ -72,7 +72,10 @@ class DataDrift(Detector):
 
     def _too_early(self, frame: StepFrame) -> Verdict:
         params = self.params.mix
-        most = max(len(feed.reference) + len(feed.window) for feed in self._mix.feeds.values())
+        most = max(
+            (params.reference_points if feed.told else len(feed.first)) + len(feed.window)
+            for feed in self._mix.feeds.values()
+        )
         missing = params.reference_points + params.window_points - most
         return unsure(self, frame, f"needs about {max(missing, 1)} more batches")
 

@@ -12,6 +12,7 @@ from monitor.detectors.base import (
     Hold,
     Judgement,
     RunFacts,
+    Severity,
     StepFrame,
     Verdict,
 )
@@ -175,7 +176,7 @@ class Divergence(Detector):
     def _verdict(
         self, frame: StepFrame, judgement: Judgement, reason: str, evidence: Evidence | None
     ) -> Verdict:
-        severity = "critical" if judgement == "bad" else "info"
+        severity: Severity = "critical" if judgement == "bad" else "info"
         return Verdict(
             self.name, "", judgement, severity, reason, frame.step, frame.t, frame.attempt,
             self.title, evidence,

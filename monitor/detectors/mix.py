@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -34,18 +35,24 @@ class MixParams:
 
 @dataclass(slots=True)
 class Feed:
-    """One series of the mix: its reference, its latest values, and whether it has shifted."""
+    """One series of the mix: its reference (``before`` with ``noise`` of one batch, once the first
+    batches have told it), its latest values, and whether it has shifted."""
 
-    reference: list[float] = field(default_factory=list)
+    first: list[float] = field(default_factory=list)
+    told: bool = False
+    before: float = 0.0
+    noise: float = 0.0
     window: list[list[float]] = field(default_factory=list)
     away: int = 0
     shifted: bool = False
     onset_step: int | None = None
     onset_at: float | None = None
 
-    @property
-    def before(self) -> float:
-        return median(self.reference)
+    def tell(self) -> None:
+        """The first batches make the reference, once and for all."""
+        self.before = median(self.first)
+        self.noise = MAD_TO_SD * median([abs(value - self.before) for value in self.first])
+        self.told, self.first = True, []
 
     @property
     def now(self) -> float:
@@ -74,8 +81,10 @@ class MixWatch:
 
     def _take(self, frame: StepFrame, key: str, value: float) -> bool:
         feed = self.feeds.setdefault(key, Feed())
-        if len(feed.reference) < self.params.reference_points:
-            feed.reference.append(value)
+        if not feed.told:
+            feed.first.append(value)
+            if len(feed.first) == self.params.reference_points:
+                feed.tell()
             return False
         feed.window.append([float(frame.step), frame.t, value])
         del feed.window[: -self.params.window_points]
@@ -98,8 +107,7 @@ class MixWatch:
 
     def _limit(self, key: str, feed: Feed) -> float:
         params, before = self.params, feed.before
-        noise = MAD_TO_SD * median([abs(value - before) for value in feed.reference])
-        error = 1.25 * noise * (1 / len(feed.window) + 1 / len(feed.reference)) ** 0.5
+        error = 1.25 * feed.noise * math.sqrt(1 / len(feed.window) + 1 / params.reference_points)
         if key.startswith("source_share"):
             material = max(params.share_abs, params.share_rel * before)
             # A source that had less than that can still go away altogether.
