@@ -57,8 +57,9 @@ class Block(nn.Module):
 class TinyGPT(nn.Module):
     """Bytes [B, T] to logits [B, T, 256]."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
+        self.dropout = dropout
         self.tok_emb = nn.Embedding(VOCAB, WIDTH)
         self.pos_emb = nn.Embedding(CONTEXT, WIDTH)
         self.blocks = nn.ModuleList(Block(WIDTH, HEADS) for _ in range(LAYERS))
@@ -73,5 +74,7 @@ class TinyGPT(nn.Module):
         x_BTD = self.tok_emb(ids_BT) + self.pos_emb(places_T)
         for block in self.blocks:
             x_BTD = block(x_BTD)
+            if self.dropout:
+                x_BTD = functional.dropout(x_BTD, self.dropout, self.training)
         logits_BTV: Tensor = self.lm_head(self.final_norm(x_BTD))
         return logits_BTV

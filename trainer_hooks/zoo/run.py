@@ -5,10 +5,10 @@ The same seed and fault give the same losses, bit for bit, whoever watches: that
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +16,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from trainer_hooks.feed.settings import Feed
 from trainer_hooks.probe import Probe
-from trainer_hooks.zoo.corpus import standard_library
+from trainer_hooks.zoo.corpus import END_OF_TEXT, standard_library
 from trainer_hooks.zoo.faults import fault_class
-from trainer_hooks.zoo.faults.base import Fault
-from trainer_hooks.zoo.loader import BATCH, Batch, Loader, held_out_rows
-from trainer_hooks.zoo.model import CONTEXT, VOCAB, TinyGPT
-from trainer_hooks.zoo.prompts import zoo_prompts
+from trainer_hooks.zoo.faults.base import WEIGHT_DECAY, Fault
+from trainer_hooks.zoo.loader import BATCH, MASKED, Batch
+from trainer_hooks.zoo.model import CONTEXT, VOCAB
+from trainer_hooks.zoo.rates import PEAK_LR, WARMUP_STEPS
+from trainer_hooks.zoo.rates import cosine_lr as cosine_lr
 
 STEPS = 800
 STEPS_AFTER_ONSET = 450
-WARMUP_STEPS = 100
-PEAK_LR = 2.5e-3
-FINAL_LR_SHARE = 0.1
-WEIGHT_DECAY = 0.1
 CLIP_NORM = 1.0
 PROBE_ROWS = 128
 PROBE_EVERY = 25
 WEIGHTS_EVERY = 20
-ANSWERS_EVERY = 200
 CHECKPOINT_EVERY = 100
 HELD_OUT_EVERY = 50
 PRICE_PER_HOUR = 2.10
@@ -47,7 +44,7 @@ MakeWatch = Callable[..., Any]
 class Truth:
     """What is wrong with a run, and when: ``onset`` and ``end`` are the first and last bad step.
 
-    Both are None for a healthy run.
+    Both are None where nothing is wrong: for a healthy run and for every control.
     """
 
     fault: str
@@ -57,22 +54,30 @@ class Truth:
     end: int | None
 
 
-def truth(fault: str, *, seed: int = 0, onset: int | None = None, steps: int = STEPS) -> Truth:
+def truth(
+    fault: str, *, seed: int = 0, onset: int | None = None, steps: int | None = None
+) -> Truth:
     """The ground truth of a run that ``run_zoo`` would train with the same arguments.
 
     Raises:
         ValueError: unknown fault, no step at all, or an onset outside the run.
     """
     kind = fault_class(fault)
+    steps = kind.steps if steps is None else steps
     if steps < 1:
         raise ValueError("a run has at least one step")
-    if fault == "healthy":
+    if kind.is_control:
         return Truth(fault, seed, steps, None, None)
-    first = kind.default_onset if onset is None else onset
-    if not 1 <= first <= steps:
-        raise ValueError(f"onset {first} lies outside the run's steps 1 to {steps}")
-    last = steps if kind.length is None else min(steps, first + kind.length - 1)
+    first, last = _touched(kind, onset, steps)
     return Truth(fault, seed, steps, first, last)
+
+
+def _touched(kind: type[Fault], onset: int | None, steps: int) -> tuple[int, int]:
+    """The first and last step that a fault or a control touches."""
+    first = kind.default_onset if onset is None else onset
+    if not 1 <= first <= steps and not kind.is_control:
+        raise ValueError(f"onset {first} lies outside the run's steps 1 to {steps}")
+    return first, steps if kind.length is None else min(steps, first + kind.length - 1)
 
 
 def enough_steps(onset: int | None) -> int:
@@ -85,7 +90,7 @@ def run_zoo(
     *,
     seed: int = 0,
     onset: int | None = None,
-    steps: int = STEPS,
+    steps: int | None = None,
     watch: MakeWatch | None = None,
     checkpoints: Path | None = None,
 ) -> list[float]:
@@ -94,6 +99,7 @@ def run_zoo(
     Args:
         fault: a name of ``trainer_hooks.zoo.faults.FAULTS``.
         onset: the first spoilt step; None: the fault's own.
+        steps: None: the fault's own.
         watch: makes the watch; None trains without one.
         checkpoints: folder for a checkpoint every 100 steps; None writes none.
 
@@ -101,14 +107,25 @@ def run_zoo(
         ValueError: unknown fault, or an onset outside the run.
     """
     told = truth(fault, seed=seed, onset=onset, steps=steps)
-    spoil = fault_class(fault)(told.onset or steps + 1, told.end or steps + 1)
-    with _one_thread():
+    kind = fault_class(fault)
+    spoil = kind(*_touched(kind, onset, told.steps))
+    module, _, name = kind.training.partition(":")
+    with one_thread():
         torch.manual_seed(seed)
-        return _Training(spoil, told, watch, checkpoints).run()
+        losses: list[float] = getattr(import_module(module), name)(spoil, told, watch, checkpoints)
+    return losses
+
+
+def train(
+    fault: Fault, told: Truth, watch: MakeWatch | None, checkpoints: Path | None
+) -> list[float]:
+    """The ordinary loop."""
+    return Training(fault, told, watch, checkpoints).run()
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
+    """Torch computes on one thread inside."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -117,44 +134,43 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def cosine_lr(step: int, steps: int) -> float:
-    """Linear warm-up over 100 steps, then a cosine down to a tenth of the peak."""
-    if step <= WARMUP_STEPS:
-        return PEAK_LR * step / WARMUP_STEPS
-    done = (step - WARMUP_STEPS) / max(1, steps - WARMUP_STEPS)
-    fall = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-    return PEAK_LR * (FINAL_LR_SHARE + (1 - FINAL_LR_SHARE) * fall)
-
-
-class _Training:
+class Training:
     """One run: the parts an ordinary training script has, and a fault in one of them."""
 
     def __init__(
         self, fault: Fault, told: Truth, watch: MakeWatch | None, checkpoints: Path | None
     ) -> None:
-        corpus = standard_library()
         self.fault = fault
         self.told = told
         self.checkpoints = checkpoints
-        self.model = TinyGPT()
-        self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=PEAK_LR, betas=(0.9, 0.95), weight_decay=WEIGHT_DECAY
-        )
-        self.loader = Loader(corpus.train, told.seed)
-        self.held_out = held_out_rows(corpus.held_out, PROBE_ROWS, seed=1)
-        self.watch = self._start(watch, held_out_rows(corpus.held_out, PROBE_ROWS))
+        corpus = standard_library()
+        self.model = fault.model()
+        self.loader = fault.loader(corpus, told.seed)
+        fault.prepare(self.model, self.loader)
+        self.optimizers = fault.optimizers(self.model)
+        self.held_out = fault.held_out(corpus, PROBE_ROWS, 1)
+        self.watch: Any = None
+        if watch is not None:
+            settings = self.settings() | {"prompts": fault.prompts(corpus)}
+            self.watch = watch(self.model, self.optimizers, **settings)
 
-    def _start(self, watch: MakeWatch | None, probe: Batch) -> Any:
-        if watch is None:
-            return None
-        return watch(
-            self.model,
-            self.optimizer,
-            probe=Probe(*probe, vocab=VOCAB),
-            prompts=zoo_prompts(),
-            planned_steps=self.told.steps,
-            price_per_hour=PRICE_PER_HOUR,
-            config={
+    def settings(self) -> dict[str, Any]:
+        """What the watch is told of the run."""
+        probe = self.fault.held_out(standard_library(), PROBE_ROWS, 0)
+        return {
+            "probe": Probe(
+                probe.inputs_BT, probe.targets_BT, vocab=VOCAB, sources=probe.sources or None
+            ),
+            "kind": self.fault.kind,
+            "planned_steps": self.told.steps,
+            "price_per_hour": PRICE_PER_HOUR,
+            "clip_norm": CLIP_NORM,
+            "feed": Feed(
+                encode=lambda text: list(text.encode()),
+                eos=END_OF_TEXT,
+                sources=(lambda batch: batch.sources) if probe.sources else None,
+            ),
+            "config": {
                 "lr": PEAK_LR,
                 "weight_decay": WEIGHT_DECAY,
                 "clip_norm": CLIP_NORM,
@@ -163,15 +179,16 @@ class _Training:
                 "batch_rows": BATCH,
                 "sequence_length": CONTEXT,
             },
-            seeds={"torch": self.told.seed, "loader": self.told.seed},
-            every={
+            "seeds": {"torch": self.told.seed, "loader": self.told.seed},
+            "every": {
                 "weights": WEIGHTS_EVERY,
                 "probe": PROBE_EVERY,
-                "answers": ANSWERS_EVERY,
+                "answers": self.fault.answers_every,
             },
-        )
+        }
 
     def run(self) -> list[float]:
+        """Every step's loss."""
         with self.watch or nullcontext():
             batches: Any = self._batches()
             if self.watch is not None:
@@ -183,25 +200,50 @@ class _Training:
             yield self.fault.batch(step, self.loader)
 
     def _step(self, step: int, batch: Batch) -> float:
-        inputs_BT, targets_BT = batch
-        lr, weight_decay = self.fault.settings(step, cosine_lr(step, self.told.steps), WEIGHT_DECAY)
-        self.optimizer.param_groups[0].update(lr=lr, weight_decay=weight_decay)
-        loss = self.fault.loss(step, _cross_entropy(self.model(inputs_BT), targets_BT))
-        self.optimizer.zero_grad()
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP_NORM)
-        self.optimizer.step()
+        self._before(step)
+        loss = cross_entropy(self.model(batch.inputs_BT), batch.targets_BT)
+        loss = self.fault.loss(step, loss)
+        norm = self._update(step, loss)
         if self.watch is not None:
-            self.watch.step(loss=loss, tokens=inputs_BT.numel(), grad_norm=norm)
+            self.watch.step(loss=loss, tokens=batch.inputs_BT.numel(), grad_norm=norm)
             if step % HELD_OUT_EVERY == 0:
-                self._evaluate()
+                self._evaluate(step)
         if self.checkpoints is not None and step % CHECKPOINT_EVERY == 0:
             self._save(step, self.checkpoints / f"step-{step:06d}.pt")
         return float(loss.detach())
 
-    def _evaluate(self) -> None:
-        with self.watch.phase("evaluation"), torch.no_grad():
-            loss = _cross_entropy(self.model(self.held_out[0]), self.held_out[1])
+    def _before(self, step: int) -> None:
+        """A new attempt, an announcement, and the learning rate."""
+        if self.fault.resume(step, self.model, self.optimizers) and self.watch is not None:
+            self.watch.load_state_dict(self.watch.state_dict())
+        text = self.fault.announcement(step)
+        if text is not None and self.watch is not None:
+            with self.watch.phase("data_mix", text=text):
+                pass
+        planned = self.fault.rate(step, self.told.steps)
+        lr, weight_decay = self.fault.settings(step, planned, WEIGHT_DECAY)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                decay = weight_decay * group.get("decay_scale", 1.0)
+                group.update(lr=lr * group.get("lr_scale", 1.0), weight_decay=decay)
+
+    def _update(self, step: int, loss: Tensor) -> Tensor:
+        """Backwards, clip, step; the gradient norm before clipping."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        self.fault.before_clip(step, self.model)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP_NORM)
+        self.fault.before_update(step, self.model)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return norm
+
+    def _evaluate(self, step: int) -> None:
+        with self.watch.phase("evaluation"), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            self.model.train(self.fault.evaluates_in_training_mode(step))
+            loss = cross_entropy(self.model(self.held_out.inputs_BT), self.held_out.targets_BT)
+            self.model.train()
             self.watch.log_heldout(loss)
 
     def _save(self, step: int, path: Path) -> None:
@@ -212,5 +254,8 @@ class _Training:
             torch.save(state, path)
 
 
-def _cross_entropy(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
-    return functional.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten())
+def cross_entropy(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
+    """Mean loss of the targets that count."""
+    return functional.cross_entropy(
+        logits_BTV.flatten(0, 1), targets_BT.flatten(), ignore_index=MASKED
+    )
