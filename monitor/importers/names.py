@@ -100,6 +100,9 @@ _WHOLE: dict[str, tuple[str, str, str, str, str, float]] = {
     "changed_frac": ("update_coverage", "total", "share", "weights", "", 1.0),
     "update_coverage": ("update_coverage", "total", "share", "weights", "", 1.0),
     "mfu": ("mfu", "", "share", "speed", "higher", 1.0),
+    "checksum_spread": ("checksum_spread", "", "", "weights", "lower", 1.0),
+    "rank_param_rel_dist": ("checksum_spread", "", "", "weights", "lower", 1.0),
+    "template_share": ("template_share", "", "share", "data", "lower", 1.0),
 }
 
 _GROUPS = {

@@ -1,0 +1,379 @@
+"""Dead update: step() changed nothing, or less and less, though training seems to go on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+from monitor.detectors.base import (
+    Cause,
+    Detector,
+    Evidence,
+    Hold,
+    RunFacts,
+    Severity,
+    StepFrame,
+    Verdict,
+)
+from monitor.detectors.gate import Gate, LrWatch
+from monitor.detectors.saying import by_group, finite, said
+
+SPARSE = frozenset({"emb", "emb_head", "head", "router"})
+"""Rows of these may rightly go without an update: tokens (or experts) that did not occur."""
+
+
+@dataclass(frozen=True, slots=True)
+class Params:
+    """``zero_samples``: exact zeros in a row (one may be a step that mixed precision skipped).
+    ``covered``: share of the weights that a step must change; sound runs lie above 0.98, also
+    without decay. ``steady``: a share that stands still below that is a frozen part; it moves by
+    more where rounding eats the updates. ``lost`` and ``lost_of_best``: a share that fell this low,
+    also against its own best, is rounding. ``zero_lr_steps``: learning rates of exactly 0 in a row.
+    ``end_share``: from here on the plan itself may end at 0. ``rate_floor``: a log that prints
+    eight decimals shows smaller rates as 0. ``schedule_off``: applied against
+    scheduled rate."""
+
+    zero_samples: int = 2
+    covered: float = 0.9
+    steady: float = 0.02
+    steady_samples: int = 3
+    lost: float = 0.5
+    lost_of_best: float = 0.7
+    zero_lr_steps: int = 3
+    end_share: float = 0.98
+    rate_floor: float = 1e-7
+    schedule_off: float = 0.01
+    schedule_samples: int = 3
+
+
+@dataclass(slots=True)
+class _Group:
+    """One parameter group: exact zeros in a row, and its last shares of changed weights."""
+
+    zeros: int = 0
+    zero_step: int = 0
+    zero_at: float = 0.0
+    steps: list[int] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
+    best: float = 0.0
+    low_step: int | None = None
+    low_at: float = 0.0
+
+
+class DeadUpdate(Detector):
+    """Critical where a step changes nothing at all; a warning for a part of the model."""
+
+    name: ClassVar[str] = "dead_update"
+    title: ClassVar[str] = "updates that change nothing"
+    needs: ClassVar[tuple[str, ...]] = (
+        "update_ratio/*", "update_coverage/*", "update_skipped", "lr/*", "lr_scheduled/*",
+        "grad_norm/*",
+    )  # fmt: skip
+    kinds: ClassVar[tuple[str, ...]] = (
+        "pretrain", "continued", "sft", "preference", "rl", "other",
+    )  # fmt: skip
+    hold: ClassVar[Hold] = Hold(k=1, m=1, calm=2)
+
+    def __init__(self, facts: RunFacts, params: Params | None = None) -> None:
+        self.params = params or Params()
+        self._facts = facts
+        self._gate = Gate()
+        self._lr = LrWatch()
+        self._groups: dict[str, _Group] = {}
+        self._grads: dict[str, float] = {}
+        self._zero_lr = 0
+        self._off = 0
+        self._bad: list[str] = []
+
+    def update(self, frame: StepFrame) -> list[Verdict]:
+        """Judge the learning rate of every step, and the updates where they were measured."""
+        if self._gate.enter(frame):
+            self._groups, self._grads, self._zero_lr, self._off = {}, {}, 0, 0
+        self._lr.see(frame)
+        self._grads.update(by_group(frame, "grad_norm"))
+        verdicts = [*self._rate(frame), *self._schedule(frame)]
+        if finite(frame, "update_skipped"):
+            return verdicts
+        dead = "learning rate" in self._bad
+        if not dead:
+            verdicts += self._updates(frame)
+        coverage = by_group(frame, "update_coverage")
+        return verdicts if dead else verdicts + self._coverage(frame, coverage)
+
+    # -- the learning rate ----------------------------------------------------------------------
+
+    def _rate(self, frame: StepFrame) -> list[Verdict]:
+        rates = by_group(frame, "lr")
+        if not rates:
+            return []
+        if max(rates.values()) > 0.0:
+            self._zero_lr = 0
+            return self._over(frame, "learning rate")
+        self._zero_lr += 1
+        if self._zero_lr < self.params.zero_lr_steps or not self._unplanned_zero(frame.step):
+            return []
+        onset = frame.step - self._zero_lr + 1 if self._lr.cut_step is None else self._lr.cut_step
+        was = f"it was {self._lr.peak:.2g}" if self._lr.peak else "it never was above 0"
+        cause = Cause("the scheduler is at its end or was set to 0", 1, 1, f"{was} at its peak")
+        evidence = Evidence(
+            rule="zero_learning_rate",
+            version=self.version,
+            value=0.0,
+            threshold=0.0,
+            n=self._zero_lr,
+            onset_step=onset,
+            onset_at=self._lr.cut_at if self._lr.cut_at is not None else frame.t,
+            series=("lr/*", "update_ratio/*", "loss/train"),
+            numbers=(("learning rate", 0.0, "", was),),
+            summary=f"The learning rate is 0 since step {onset:,} ({was}), before the planned end. "
+            "Steps are made and paid for, and nothing is learnt; the loss only shows its noise.",
+            causes=(cause,),
+            first_action="look at the scheduler's total steps and at what a resume restored.",
+            clears="a learning rate above 0.",
+        )
+        return [self._open(frame, "learning rate", "critical", "zero_learning_rate", evidence)]
+
+    def _unplanned_zero(self, step: int) -> bool:
+        planned = self._facts.facts.get("planned_steps")
+        if self._lr.peak < self.params.rate_floor:
+            return False
+        if planned:
+            return step < self.params.end_share * float(planned)
+        return self._lr.was_cut
+
+    def _schedule(self, frame: StepFrame) -> list[Verdict]:
+        planned, applied = by_group(frame, "lr_scheduled"), by_group(frame, "lr")
+        gaps = {
+            group: applied[group] / rate - 1.0
+            for group, rate in planned.items()
+            if group in applied and rate > 0.0
+        }
+        if not gaps:
+            return []
+        group = max(gaps, key=lambda one: abs(gaps[one]))
+        off = gaps[group]
+        if abs(off) <= self.params.schedule_off:
+            self._off = 0
+            return self._over(frame, "schedule")
+        self._off += 1
+        if self._off < self.params.schedule_samples:
+            return []
+        evidence = Evidence(
+            rule="schedule",
+            version=self.version,
+            value=off,
+            threshold=self.params.schedule_off,
+            unit="relative",
+            n=self._off,
+            onset_step=frame.step - self._off + 1,
+            series=(f"lr/{group}", f"lr_scheduled/{group}"),
+            numbers=(("applied rate", applied[group], "", f"scheduled: {planned[group]:.3g}"),),
+            summary=f"The rate applied to {group} is {100 * off:+.1f} % off the schedule "
+            f"({applied[group]:.3g} against {planned[group]:.3g}).",
+            causes=(
+                Cause(
+                    "the optimizer's groups were replaced after the scheduler was made, or a "
+                    "resume restored one and not the other",
+                    0,
+                    1,
+                    "unexplained by other signals",
+                ),
+            ),  # fmt: skip
+            first_action="compare optimizer.param_groups with scheduler.get_last_lr().",
+            clears="the two within 1 %.",
+        )
+        return [self._open(frame, "schedule", "warning", "off_schedule", evidence)]
+
+    # -- updates of exactly zero ----------------------------------------------------------------
+
+    def _updates(self, frame: StepFrame) -> list[Verdict]:
+        ratios = by_group(frame, "update_ratio")
+        if not ratios or (self._lr.value is None and self._gate.steps_to_go(frame.step)):
+            return []
+        if self._lr.value == 0.0:
+            return []
+        for group, ratio in ratios.items():
+            self._count_zero(frame, self._groups.setdefault(group, _Group()), ratio)
+        dead = [g for g in ratios if self._groups[g].zeros >= self.params.zero_samples]
+        if dead and len(dead) == len(ratios):
+            return [self._zero(frame, "total", "critical", "nothing_changed")]
+        verdicts = self._over(frame, "total")
+        for group in ratios:
+            if group in dead:
+                verdicts.append(self._zero(frame, group, "warning", "group_unchanged"))
+            elif group != "total" and f"{group} coverage" not in self._bad:
+                verdicts += self._over(frame, group)
+        return verdicts
+
+    @staticmethod
+    def _count_zero(frame: StepFrame, held: _Group, ratio: float) -> None:
+        if ratio != 0.0:
+            held.zeros = 0
+            return
+        if held.zeros == 0:
+            held.zero_step, held.zero_at = frame.step, frame.t
+        held.zeros += 1
+
+    def _zero(self, frame: StepFrame, group: str, severity: Severity, reason: str) -> Verdict:
+        held = self._groups.get(group) or next(iter(self._groups.values()))
+        whole = reason == "nothing_changed"
+        evidence = Evidence(
+            rule="zero_update",
+            version=self.version,
+            value=0.0,
+            threshold=0.0,
+            n=held.zeros,
+            onset_step=held.zero_step,
+            onset_at=held.zero_at,
+            series=(f"update_ratio/{group}", f"update_coverage/{group}", f"grad_norm/{group}"),
+            numbers=(("update over weights", 0.0, "", f"{held.zeros} samples in a row"),),
+            summary=f"{'The optimizer' if whole else f'The group {group}'} changed "
+            f"{'no weight at all' if whole else 'not at all'} in the last {held.zeros} samples, "
+            f"since step {held.zero_step:,}, at a learning rate of {self._lr.value or 0.0:.3g}.",
+            causes=self._zero_causes(group, whole),
+            first_action="see that optimizer.step() is reached and that every parameter is in one "
+            "of its groups.",
+            clears="an update above 0.",
+        )
+        return self._open(frame, "" if whole else group, severity, reason, evidence)
+
+    def _zero_causes(self, group: str, whole: bool) -> tuple[Cause, ...]:
+        grad = self._grads.get(group)
+        no_grad = Cause(
+            "no gradient reaches these weights: detached, frozen by accident, or not in the graph",
+            signs_seen=int(grad == 0.0),
+            signs_of=1,
+            why="their gradient norm is 0"
+            if grad == 0.0
+            else "their gradient norm is not known"
+            if grad is None
+            else "they have a gradient",
+        )
+        skipped = Cause(
+            "step() is skipped every time (loss scale, or accumulation that never completes)"
+            if whole
+            else "these parameters were never given to the optimizer",
+            signs_seen=int(bool(grad)),
+            signs_of=1,
+            why=f"their gradient norm is {grad:.3g}" if grad else "",
+        )
+        return (skipped, no_grad) if grad else (no_grad, skipped)
+
+    # -- the share of weights that change ---------------------------------------------------------
+
+    def _coverage(self, frame: StepFrame, coverage: dict[str, float]) -> list[Verdict]:
+        dense = {g: share for g, share in coverage.items() if g not in SPARSE and g != "total"}
+        verdicts = []
+        for group, share in (dense or coverage).items():
+            held = self._groups.setdefault(group, _Group())
+            self._note_share(frame, held, share)
+            verdicts += self._judge_share(frame, group, held, share)
+        return verdicts
+
+    def _note_share(self, frame: StepFrame, held: _Group, share: float) -> None:
+        keep = self.params.steady_samples
+        held.best = max(held.best, share)
+        held.shares = [*held.shares, share][-keep:]
+        held.steps, held.times = [*held.steps, frame.step][-keep:], [*held.times, frame.t][-keep:]
+        if share >= self.params.covered:
+            held.low_step = None
+        elif held.low_step is None:
+            held.low_step, held.low_at = frame.step, frame.t
+
+    def _judge_share(
+        self, frame: StepFrame, group: str, held: _Group, share: float
+    ) -> list[Verdict]:
+        params, subject = self.params, f"{group} coverage"
+        full = len(held.shares) == params.steady_samples
+        if self._gate.steps_to_go(frame.step) or self._lr.phase == "tail" or self._lr.value == 0.0:
+            return []  # with hardly any rate left, rounding takes updates in every sound run
+        if share < params.lost and share < params.lost_of_best * held.best:
+            return [self._thin(frame, subject, held, "rounded_away")]
+        steady = full and max(held.shares) - min(held.shares) <= params.steady
+        if full and steady and max(held.shares) < params.covered:
+            return [self._thin(frame, subject, held, "frozen_part")]
+        return self._over(frame, subject) if share >= params.covered else []
+
+    def _thin(self, frame: StepFrame, subject: str, held: _Group, reason: str) -> Verdict:
+        share, group = held.shares[-1], subject.removesuffix(" coverage")
+        frozen = reason == "frozen_part"
+        what = (
+            f"and stands still there: {100 * (1 - share):.0f} % of the weights are never updated"
+            if frozen
+            else f"after {100 * held.best:.0f} % at its best: ever more updates are too small to "
+            "change their weight"
+        )
+        evidence = Evidence(
+            rule=reason,
+            version=self.version,
+            value=share,
+            threshold=self.params.covered if frozen else self.params.lost,
+            unit="share of weights",
+            n=len(held.shares),
+            onset_step=held.low_step if held.low_step is not None else held.steps[0],
+            onset_at=held.low_at if held.low_step is not None else held.times[0],
+            series=(f"update_coverage/{group}", f"update_ratio/{group}", f"weight_norm/{group}"),
+            numbers=(
+                ("weights changed by a step", 100 * share, "%", f"best {100 * held.best:.0f} %"),
+            ),
+            summary=f"A step changes {100 * share:.0f} % of the weights of {group}, {what}. "
+            "The loss does not show it.",
+            causes=_thin_causes(frozen),
+            first_action="print the trainable parameters that are in no optimizer group."
+            if frozen
+            else "keep fp32 master weights, or round stochastically.",
+            clears=f"{100 * self.params.covered:.0f} % of the weights changed.",
+        )
+        return self._open(frame, subject, "warning", reason, evidence)
+
+    # -- saying it --------------------------------------------------------------------------------
+
+    def _open(
+        self, frame: StepFrame, subject: str, severity: Severity, reason: str, evidence: Evidence
+    ) -> Verdict:
+        key = subject or "total"
+        if key not in self._bad:
+            self._bad.append(key)
+        return said(self, frame, "bad", severity, reason, subject=subject, evidence=evidence)
+
+    def _over(self, frame: StepFrame, key: str) -> list[Verdict]:
+        """Calm words, only where there was something to be calm about."""
+        if key not in self._bad:
+            return []
+        subject = "" if key == "total" else key
+        return [said(self, frame, "calm", "info", "changes_again", subject=subject)]
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            "gate": self._gate.snapshot(),
+            "lr": self._lr.snapshot(),
+            "groups": {name: asdict(group) for name, group in self._groups.items()},
+            "grads": dict(self._grads),
+            "zero_lr": self._zero_lr,
+            "off": self._off,
+            "bad": list(self._bad),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._gate, self._lr = Gate(**state["gate"]), LrWatch(**state["lr"])
+        self._groups = {name: _Group(**group) for name, group in state["groups"].items()}
+        self._grads = dict(state["grads"])
+        self._zero_lr, self._off = state["zero_lr"], state["off"]
+        self._bad = list(state["bad"])
+
+
+def _thin_causes(frozen: bool) -> tuple[Cause, ...]:
+    left_out = Cause(
+        "a layer was never given to the optimizer (or its gradient is cut off)",
+        signs_seen=int(frozen),
+        signs_of=1,
+        why="the share is steady" if frozen else "the share falls: nothing frozen does that",
+    )
+    rounding = Cause(
+        "weights are kept in bfloat16 without a master copy: small updates round to nothing",
+        signs_seen=int(not frozen),
+        signs_of=1,
+        why="the share falls as the updates get smaller" if not frozen else "the share is steady",
+    )
+    return (left_out, rounding) if frozen else (rounding, left_out)
