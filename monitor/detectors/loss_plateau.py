@@ -19,6 +19,8 @@ from monitor.detectors.base import (
     Verdict,
 )
 from monitor.detectors.gate import Gate
+from monitor.detectors.mix import NEEDS as MIX_NEEDS
+from monitor.detectors.mix import MixWatch
 from monitor.detectors.plateau_causes import Signs
 from monitor.detectors.plateau_params import Params
 from monitor.detectors.progress import BlockSeries, Fit, Window, fit_decay, judge_window
@@ -49,10 +51,11 @@ class LossPlateau(Detector):
     """Warns when progress is lost, or never began; info while top-10 accuracy still improves."""
 
     name: ClassVar[str] = "loss_plateau"
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "loss plateau"
     needs: ClassVar[tuple[str, ...]] = (
         *PREFERRED, "lr/*", "tokens_seen", "repeat_share", "effective_lr/*", "top1/probe",
-        "top10/probe", "median_rank/probe",
+        "top10/probe", "median_rank/probe", *MIX_NEEDS,
     )  # fmt: skip
     # Blocks in a row are counted in here, in both directions.
     hold: ClassVar[Hold] = Hold(k=1, m=1, calm=1)
@@ -62,7 +65,8 @@ class LossPlateau(Detector):
         self._gate = Gate()
         self._signs = Signs()
         self._curves: dict[str, _Curve] = {}
-        self._lr_changes = 0
+        self._mix = MixWatch()
+        self._anew: list[int] = [0, 0]
         self._tokens: float | None = None
         self._by_tokens: bool | None = None
 
@@ -148,9 +152,11 @@ class LossPlateau(Detector):
 
     def _perhaps_begin_anew(self, frame: StepFrame) -> None:
         """A step of the schedule or another mix of data makes another curve."""
-        mix = any(e.kind == "phase" and e.name == "data_mix" for e in frame.events)
-        if mix or self._signs.lr.changes != self._lr_changes:
-            self._lr_changes = self._signs.lr.changes
+        declared = any(e.kind == "phase" and e.name == "data_mix" for e in frame.events)
+        self._mix.see(frame)
+        anew = [self._signs.lr.changes, self._mix.changes]
+        if declared or anew != self._anew:
+            self._anew = anew
             for curve in self._curves.values():
                 curve.blocks.clear()
                 self._forget(curve)
@@ -381,7 +387,8 @@ class LossPlateau(Detector):
             "gate": self._gate.snapshot(),
             "signs": self._signs.snapshot(),
             "curves": {key: asdict(curve) for key, curve in self._curves.items()},
-            "lr_changes": self._lr_changes,
+            "mix": self._mix.snapshot(),
+            "anew": list(self._anew),
             "tokens": self._tokens,
             "by_tokens": self._by_tokens,
         }
@@ -389,7 +396,8 @@ class LossPlateau(Detector):
     def restore(self, state: dict[str, Any]) -> None:
         self._gate = Gate(**state["gate"])
         self._signs = Signs.restored(state["signs"])
-        self._lr_changes, self._tokens = state["lr_changes"], state["tokens"]
+        self._mix.restore(state["mix"])
+        self._anew, self._tokens = list(state["anew"]), state["tokens"]
         self._by_tokens = state["by_tokens"]
         self._curves = {
             key: _Curve(**{**curve, "blocks": BlockSeries.restored(curve["blocks"])})
