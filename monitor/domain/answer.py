@@ -19,6 +19,7 @@ SETTINGS = (
     ("length limit", "max_tokens"),
     ("number format", "dtype"),
     ("model", "model_label"),
+    ("batch size", "batch_size"),
 )
 """What must be equal for two answers to be compared, as people call it and as the wire does."""
 
@@ -67,11 +68,12 @@ def traits(answer: Answer) -> Traits:
     return Traits(
         length=len(answer.token_ids) or len(answer.token_logprobs) or len(spoken),
         confidence=sum(chances) / len(chances) if chances else None,
-        repetition=_repetition(spoken),
+        repetition=repetition(spoken),
     )
 
 
-def _repetition(spoken: Sequence[str]) -> float:
+def repetition(spoken: Sequence[str]) -> float:
+    """The share of four-word stretches that occurred before among these words (0..1)."""
     stretches = [tuple(spoken[i : i + REPEAT_N]) for i in range(len(spoken) - REPEAT_N + 1)]
     return 1 - len(set(stretches)) / len(stretches) if stretches else 0.0
 

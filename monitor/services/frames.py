@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from monitor.detectors.base import StepEvent, StepFrame
+from monitor.domain.answer_metrics import summary
 from monitor.domain.log import ColumnFrame, LogEntry
-from trainer_hooks.wire import Event, Heartbeat, Phase, Record, from_cell, to_cell
+from trainer_hooks.wire import Answer, Event, Heartbeat, Phase, Record, from_cell, to_cell
 
 PATIENCE_TICKS = 2
 """Ticks come every 15 s while the server is up: two of them are 30 s, downtime not counted."""
@@ -37,6 +38,7 @@ class FrameAssembler:
         self._known: dict[str, bool] = {}
         self.attempt = ""
         self.ordinal = -1
+        self.first_step = 0
         self._seen: list[str] = []
         self._rows: dict[int, _Row] = {}
         self._through: dict[str, int] = {}
@@ -51,9 +53,9 @@ class FrameAssembler:
     def knows(self, attempt: str) -> bool:
         return attempt in self._seen
 
-    def begin(self, attempt: str, ordinal: int) -> None:
+    def begin(self, attempt: str, ordinal: int, first_step: int = 0) -> None:
         """Go over to a new attempt; what the old one still holds back is dropped as ghosts."""
-        self.attempt, self.ordinal = attempt, ordinal
+        self.attempt, self.ordinal, self.first_step = attempt, ordinal, first_step
         self._seen.append(attempt)
         self._rows, self._through, self._emitted, self._late = {}, {}, -1, []
 
@@ -63,9 +65,10 @@ class FrameAssembler:
             self._add_frame(frame)
         for record in entry.records:
             self._add_record(record)
-        through = entry.through_step if entry.through_step is not None else -1
-        self._through[entry.source] = max(through, self._through.get(entry.source, -1))
-        return self._emit(min(self._through.values()))
+        if not is_bystander(entry):  # who trains no step completes none
+            through = entry.through_step if entry.through_step is not None else -1
+            self._through[entry.source] = max(through, self._through.get(entry.source, -1))
+        return self._emit(min(self._through.values(), default=-1))
 
     def tick(self) -> list[StepFrame]:
         """15 s have passed: hand on what has waited for 30 s."""
@@ -81,14 +84,27 @@ class FrameAssembler:
     def arrival(self, entry: LogEntry) -> StepFrame:
         """That something came, from how far, and which phases it told of: for those who listen.
 
-        A phase is told here when its word arrives, though its step may not be complete yet.
+        A phase is told here when its word arrives, though its step may not be complete yet. Answers
+        are told here too, however old the weights are they came from. A bystander brings answers
+        alone: that it is alive says nothing of the run.
         """
+        if is_bystander(entry):
+            return self.answers(entry)
         events = [StepEvent("arrival", "batch", entry.at, data={"step": _reached(entry)})]
         for record in entry.records:
             if isinstance(record, Phase):
                 kind = "phase" if record.end_step is None else "phase_end"
                 events.append(StepEvent(kind, record.name, entry.at))
+            elif isinstance(record, Answer):
+                events.append(_told(record))
         return self._heard(entry, events)
+
+    def answers(self, entry: LogEntry) -> StepFrame:
+        """The answers of a batch; of an older attempt only those by weights we go on from."""
+        ours = entry.attempt == self.attempt
+        told = [r for r in entry.records if isinstance(r, Answer)]
+        kept = [r for r in told if ours or r.weights_step < self.first_step]
+        return self._heard(entry, [_told(record) for record in kept])
 
     def passed(self, entry: LogEntry) -> StepFrame:
         """That server time passed."""
@@ -132,7 +148,7 @@ class FrameAssembler:
             self._put_event(record.step, event)
         elif isinstance(record, Phase):
             kind = "phase" if record.end_step is None else "phase_end"
-            data: dict[str, Any] = {"path": record.path}
+            data: dict[str, Any] = {"path": record.path, "phase_id": record.phase_id}
             at = record.begin_at if record.end_at is None else record.end_at
             step = record.begin_step if record.end_step is None else record.end_step
             self._put_event(step, StepEvent(kind, record.name, at, record.text, data))
@@ -173,6 +189,7 @@ class FrameAssembler:
         return {
             "attempt": self.attempt,
             "ordinal": self.ordinal,
+            "first_step": self.first_step,
             "seen": list(self._seen),
             "rows": rows,
             "through": dict(self._through),
@@ -183,6 +200,7 @@ class FrameAssembler:
     def restore(self, state: dict[str, Any]) -> None:
         """Take back what ``snapshot`` gave."""
         self.attempt, self.ordinal = state["attempt"], state["ordinal"]
+        self.first_step = state.get("first_step", 0)
         self._seen, self._through = list(state["seen"]), dict(state["through"])
         self._emitted, self._ticks = state["emitted"], 0
         self._late = [StepEvent(**event) for event in state["late"]]
@@ -195,6 +213,15 @@ class FrameAssembler:
             )
             for row in state["rows"]
         }
+
+
+def is_bystander(entry: LogEntry) -> bool:
+    """Whether a batch came from somebody who watches the training from beside it."""
+    return bool(entry.note.get("bystander"))
+
+
+def _told(answer: Answer) -> StepEvent:
+    return StepEvent("answer", answer.prompt_id, answer.at, data=summary(answer))
 
 
 def _reached(entry: LogEntry) -> int | None:

@@ -18,6 +18,7 @@ from monitor.domain.run import LIVE_STATES, Attempt, Run, RunState
 from monitor.services.inflating import inflate
 from monitor.services.parsing import count_values, parse
 from monitor.services.screening import MAX_LISTED, Parsed
+from monitor.services.silencing import note_rules
 from monitor.storage.base import Database, UnitOfWork
 from trainer_hooks.wire import (
     MAX_SERIES_PER_RUN,
@@ -110,9 +111,11 @@ class _Storing:
             through_step=parsed.through_step,
             frames=frames,
             records=parsed.records,
-            note={"sanitized": True} if parsed.sanitized else {},
+            note=_note(parsed),
         )
         refused = self._refusals.values
+        if work.log.head(parsed.run) == 0:
+            note_rules(work, parsed.run, at=self._now)
         appended = work.log.append_batch(entry, values=values, refused=refused)
         if appended.pos is None:
             held = Receipt(
@@ -249,6 +252,11 @@ class _Storing:
         beats = [record for record in self._parsed.records if isinstance(record, Heartbeat)]
         waited = not any(beat.spooled == 0 for beat in beats)
         return run.clock_skew_s if ahead < -_DELAY_S and waited else ahead
+
+
+def _note(parsed: Parsed) -> dict[str, bool]:
+    said = {"sanitized": parsed.sanitized, "bystander": parsed.bystander}
+    return {name: True for name, is_so in said.items() if is_so}
 
 
 def _ordered(parsed: Parsed) -> Iterable[str]:

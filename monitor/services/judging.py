@@ -83,7 +83,8 @@ class DetectionEngine:
         if not self._frames.attempt:
             self._frames.begin(entry.attempt, 0)
         if entry.attempt != self._frames.attempt:
-            return effects  # an abandoned branch: kept as ghosts, judged no more
+            # An abandoned branch: kept as ghosts, judged no more, but for late answers.
+            return effects + self._hear(self._frames.answers(entry))
         effects += self._judge(self._frames.add(entry), entry.at)
         effects += self._hear(self._frames.arrival(entry))
         if any(isinstance(record, RunEnd) for record in entry.records):
@@ -103,7 +104,7 @@ class DetectionEngine:
         effects = self._judge(self._frames.flush(before=start.first_step), entry.at)
         if self._frames.attempt:
             effects += self._episodes.supersede(start.first_step, entry.at)
-        self._frames.begin(entry.attempt, start.ordinal)
+        self._frames.begin(entry.attempt, start.ordinal, start.first_step)
         self.ended = False
         return effects
 
@@ -126,7 +127,7 @@ class DetectionEngine:
     def _hear(self, heard: StepFrame) -> list[Effect]:
         """Arrivals and ticks, for those who judge silence."""
         effects: list[Effect] = []
-        for name, detector in self._ready().items() if heard.attempt else ():
+        for name, detector in self._ready().items() if heard.attempt and heard.events else ():
             if detector.hears and name not in self._broken:
                 for verdict in self._ask(name, detector, heard):
                     effects += self._take(verdict, heard.t)
