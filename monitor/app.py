@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import socket
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import urlsplit
 
@@ -35,11 +37,15 @@ from monitor.senders.smtp import SmtpSender
 from monitor.services.channels import Channels, Sender
 from monitor.services.delivery import Delivery
 from monitor.services.detection import Detection
+from monitor.services.digest import Digest
+from monitor.services.gates import Gates
 from monitor.services.ingest import Ingest
 from monitor.services.keepalive import KeepAlive
+from monitor.services.last_words import LastWords
 from monitor.services.latest import Latest
 from monitor.services.live import Live
 from monitor.services.overview import Overview
+from monitor.services.pinging import Ping
 from monitor.services.presence import Presence
 from monitor.services.reading import Reading
 from monitor.services.scrape import Scrape
@@ -53,6 +59,7 @@ from monitor.storage.engine import open_database
 
 _log = logging.getLogger("monitor.app")
 
+PING_EVERY_S = 60.0
 WEBHOOK_CHANNEL = "webhook"
 NO_TELEMETRY: TelemetryConfig = {
     "auto_configure": False,
@@ -129,9 +136,20 @@ def assemble(settings: Settings, database: Database) -> Parts:
     live = Live(database, overview)
     senders = _senders(settings.webhook_allow_private)
     base_url = settings.base_url
-    sending = Delivery(database, wall_s, owner, senders["http"], senders=senders, base_url=base_url)
+    digest = Digest(database, wall_s, overview, settings.digest_at, base_url)
+    sending = Delivery(
+        database,
+        wall_s,
+        owner,
+        senders["http"],
+        senders=senders,
+        base_url=base_url,
+        gates=Gates(settings.quiet_hours, settings.digest_at),
+        digest=digest.words,
+    )
     renewing = KeepAlive(database, wall_s, senders, base_url=base_url)
     delivery = Worker("delivery", sending.run_once, 1.0)
+    digest.told = delivery.wake
     detection = Detection(database, wall_s, owner, told=delivery.wake)
     sealer = Sealer(database, wall_s, owner)
     workers = Supervisor(
@@ -142,8 +160,11 @@ def assemble(settings: Settings, database: Database) -> Parts:
             Worker("keepalive", renewing.run_once, 5.0),
             Worker("ticks", Ticks(database, owner).run_once, 1.0),
             Worker("presence", Presence(database).run_once, 5.0),
+            Worker("digest", digest.run_once, 20.0),
         )
     )
+    watchers = _watchers(settings, database, senders, workers)
+    workers = Supervisor((*workers.workers, *watchers))
     scrape = Scrape(database, latest, workers.health, live.__len__, wall_s, program_version())
     return Parts(
         database=database,
@@ -151,6 +172,7 @@ def assemble(settings: Settings, database: Database) -> Parts:
         reading=Reading(database),
         overview=overview,
         live=live,
+        digest=digest,
         scrape=scrape,
         channels=Channels(database, wall_s, senders, fixed=_fixed_channels(settings)),
         workers=workers,
@@ -227,6 +249,36 @@ def _stop(parts: Parts) -> None:
         except WatchkeeperError as error:
             _log.warning("while stopping: %s", error.detail)
     parts.database.close()
+
+
+def _watchers(
+    settings: Settings, database: Database, senders: Mapping[str, Sender], workers: Supervisor
+) -> list[Worker]:
+    """Those who tell of the server's own end: that the disk is full, and that it still lives."""
+    words = LastWords(
+        database,
+        wall_s,
+        senders,
+        workers.health,
+        partial(_free_bytes, settings),
+        socket.gethostname(),
+    )
+    watchers = [Worker("disk", words.run_once, 10.0)]
+    url = _secret(settings.ping_url)
+    if url:
+        ping = Ping(url, senders["http"], workers.health)
+        watchers.append(Worker("ping", ping.run_once, PING_EVERY_S))
+    return watchers
+
+
+def _free_bytes(settings: Settings) -> int | None:
+    """Room where the embedded database lies; None: it is a PostgreSQL elsewhere."""
+    if settings.database_url is not None:
+        return None
+    try:
+        return shutil.disk_usage(settings.data_dir).free
+    except OSError:
+        return None
 
 
 def _senders(allow_private: Sequence[str]) -> dict[str, Sender]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from monitor.domain.silence import is_time_of_day, parse_hours
 from monitor.errors import UnsafeSettings
 
 
@@ -46,6 +47,17 @@ class Settings(BaseSettings):
         default_factory=list,
         description="Private networks or addresses webhooks may go to, such as 127.0.0.0/8.",
     )
+    quiet_hours: str = Field(
+        "",
+        description="When only criticals are pushed, such as 22:00-07:00 or 22:00-07:00 "
+        "Europe/Amsterdam; without a zone in each run's own. Empty: never.",
+    )
+    digest_at: str = Field(
+        "08:00", description="When the morning's digest leaves, in each run's zone. Empty: never."
+    )
+    ping_url: SecretStr | None = Field(
+        None, description="Pinged every minute while the server works, to be missed elsewhere."
+    )
     migrate: bool = Field(True, description="Bring the database to the newest schema at start.")
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR.")
 
@@ -67,8 +79,17 @@ class Settings(BaseSettings):
                 hint="Set WATCHKEEPER_INGEST_TOKEN and WATCHKEEPER_READ_TOKEN, "
                 "or WATCHKEEPER_OPEN_ON_PURPOSE=true.",
             )
+        self._refuse_times()
         if self.webhook_url is not None and self.webhook_secret is None:
             raise UnsafeSettings(
                 "A webhook without a signing secret could be forged.",
                 hint="Set WATCHKEEPER_WEBHOOK_SECRET (whsec_ and 24 to 64 random bytes in base64).",
             )
+
+    def _refuse_times(self) -> None:
+        try:
+            parse_hours(self.quiet_hours, "UTC")
+        except ValueError as error:
+            raise UnsafeSettings(f"WATCHKEEPER_QUIET_HOURS: {error}.") from None
+        if self.digest_at and not is_time_of_day(self.digest_at):
+            raise UnsafeSettings("WATCHKEEPER_DIGEST_AT is a time of day, such as 08:00.")

@@ -9,7 +9,17 @@ from fastapi import APIRouter, Query
 from monitor.api.auth import Reading
 from monitor.api.deps import DatabasePart, OverviewPart, WallClock
 from monitor.api.plain import Plain
-from monitor.api.schemas import MISSING, PROBLEMS, Accepted, Act, AlertList, Resolve
+from monitor.api.schemas import (
+    MISSING,
+    PROBLEMS,
+    Accepted,
+    Act,
+    AlertHistory,
+    AlertList,
+    FineList,
+    Resolve,
+)
+from monitor.domain.alert import fine_spans
 from monitor.errors import NotFound
 from monitor.services import alerting
 from monitor.services.views import AlertDetail
@@ -31,6 +41,24 @@ def list_alerts(
     with database.read() as uow:
         found = uow.alerts.find(open_only=open, run=run, limit=limit)
         return Plain(AlertList([overview.alert(uow, alert) for alert in found]))
+
+
+@router.get("/history", response_model=AlertHistory)
+def alert_history(
+    database: DatabasePart,
+    run: Annotated[str, Query(max_length=512)],
+    limit: Annotated[int, Query(ge=1, le=5000)] = 500,
+) -> Plain:
+    """Every change of every alert of a run, newest first."""
+    with database.read() as uow:
+        return Plain(AlertHistory(run, uow.alerts.history(run, limit=limit)))
+
+
+@router.get("/fine", response_model=FineList)
+def list_fine(database: DatabasePart, run: Annotated[str, Query(max_length=512)]) -> Plain:
+    """Spans of a run that people called fine: labels for judging the detectors."""
+    with database.read() as uow:
+        return Plain(FineList(run, fine_spans(uow.alerts.labelled(run))))
 
 
 @router.get("/{alert}", response_model=AlertDetail, responses=MISSING)

@@ -12,6 +12,7 @@ from monitor.clock import Clock
 from monitor.domain.run import Run
 from monitor.errors import Gone, NotFound
 from monitor.services.channels import Channels
+from monitor.services.digest import Digest
 from monitor.services.ingest import Ingest
 from monitor.services.live import Live
 from monitor.services.overview import Overview
@@ -33,6 +34,7 @@ class Parts:
     reading: Reading
     overview: Overview
     live: Live
+    digest: Digest
     scrape: Scrape
     channels: Channels
     workers: Supervisor
@@ -60,6 +62,10 @@ def _overview(request: Request) -> Overview:
     return parts(request).overview
 
 
+def _digest(request: Request) -> Digest:
+    return parts(request).digest
+
+
 def _live(request: Request) -> Live:
     return parts(request).live
 
@@ -84,6 +90,7 @@ DatabasePart = Annotated[Database, Depends(_database)]
 IngestPart = Annotated[Ingest, Depends(_ingest)]
 ReadingPart = Annotated[Reading, Depends(_reading)]
 OverviewPart = Annotated[Overview, Depends(_overview)]
+DigestPart = Annotated[Digest, Depends(_digest)]
 LivePart = Annotated[Live, Depends(_live)]
 ScrapePart = Annotated[Scrape, Depends(_scrape)]
 ChannelsPart = Annotated[Channels, Depends(_channels)]

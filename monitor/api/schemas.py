@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from monitor.domain.alert import AlertChange, FineSpan
 from monitor.services.views import (
     AlertView,
     EventView,
@@ -84,6 +85,22 @@ class AlertList:
     """Alerts, newest first."""
 
     alerts: list[AlertView]
+
+
+@dataclass(frozen=True, slots=True)
+class AlertHistory:
+    """Changes of a run's alerts, newest first."""
+
+    run: str
+    changes: list[AlertChange]
+
+
+@dataclass(frozen=True, slots=True)
+class FineList:
+    """What people said was fine."""
+
+    run: str
+    spans: list[FineSpan]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from monitor.cli.logs import add_log_options, open_log, pair, run_name
 from monitor.cli.options import add_settings, read_settings
 from monitor.cli.store import opened_store
-from monitor.domain.alert import Alert
+from monitor.domain.alert import Alert, fine_spans
 from monitor.services.backtest import (
     Judged,
     chosen_detectors,
@@ -56,7 +57,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _judge_stored(name: str, detectors: dict[str, Any], options: argparse.Namespace) -> Judged:
     with opened_store(read_settings(options)) as database:
-        return judge(name, stored_entries(database, name), detectors)
+        found = judge(name, stored_entries(database, name), detectors)
+        with database.read() as work:
+            return replace(found, fine=tuple(fine_spans(work.alerts.labelled(name))))
 
 
 def as_line(judged: Judged, alert: Alert) -> dict[str, Any]:
@@ -73,6 +76,7 @@ def as_line(judged: Judged, alert: Alert) -> dict[str, Any]:
         "opened_step": alert.opened_step,
         "resolved_step": None if lasted else alert.resolved_step,
         "cause": causes[0]["text"] if causes else "unexplained",
+        "was_fine": judged.was_fine(alert),
     }
 
 
@@ -95,7 +99,8 @@ def print_table(judged: Judged) -> None:
         print(f"  {detector}: {len(own)} alerts; if this run was sound, "
               f"{judged.per_10k(loud):.2f} false alarms per 10,000 steps")  # fmt: skip
         for alert in own:
-            print(f"    {_words(alert)}")
+            fine = "; somebody said that this was fine" if judged.was_fine(alert) else ""
+            print(f"    {_words(alert)}{fine}")
 
 
 def _words(alert: Alert) -> str:

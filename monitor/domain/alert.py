@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -60,6 +61,34 @@ class AlertChange:
     at: float
     step: int | None = None
     by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FineSpan:
+    """Steps of a run in which a rule fired and a person said that nothing was wrong."""
+
+    detector: str
+    subject: str
+    first_step: int
+    last_step: int
+    alert: str
+
+    def holds(self, alert: Alert) -> bool:
+        """Whether an alert, perhaps of a backtest, is one of the same rule in these steps."""
+        same = (alert.detector, alert.subject) == (self.detector, self.subject)
+        return same and self.first_step <= alert.opened_step <= self.last_step
+
+
+def fine_spans(alerts: Iterable[Alert]) -> list[FineSpan]:
+    """The spans of alerts that were closed as fine, by step."""
+    spans = [
+        FineSpan(
+            one.detector, one.subject, one.onset_step, one.resolved_step or one.last_step, one.id
+        )
+        for one in alerts
+        if one.resolved_reason == "was_fine"
+    ]
+    return sorted(spans, key=lambda span: (span.first_step, span.detector))
 
 
 # ---- how an alert lives: the transition table, as data -------------------------------------

@@ -16,3 +16,8 @@ def message_id(alert: str, channel: str, moment: str, count: int) -> str:
     """The webhook-id of a message: the same on every replay and every try."""
     name = "\x1f".join((alert, channel, moment, str(count)))
     return f"msg_{uuid.uuid5(NAMESPACE, name).hex}"
+
+
+def named_id(*words: str) -> str:
+    """An id that follows from words."""
+    return uuid.uuid5(NAMESPACE, "\x1f".join(words)).hex

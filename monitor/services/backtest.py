@@ -15,7 +15,7 @@ import numpy as np
 
 from monitor.detectors import detector_table, load_detector
 from monitor.detectors.base import Detector, RunFacts
-from monitor.domain.alert import Alert
+from monitor.domain.alert import Alert, FineSpan
 from monitor.domain.block import Ranked, merge
 from monitor.domain.log import Column, ColumnFrame, Ints, LogEntry
 from monitor.domain.run import Attempt, Run
@@ -35,11 +35,19 @@ ROWS_PER_ENTRY = 1000
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What the detectors said of one run. ``steps`` counts the steps that had a value."""
+    """What the detectors said of one run. ``steps`` counts the steps that had a value.
+
+    ``fine``: what people said was fine of the run as it was watched.
+    """
 
     run: str
     steps: int
     alerts: tuple[Alert, ...]
+    fine: tuple[FineSpan, ...] = ()
+
+    def was_fine(self, alert: Alert) -> bool:
+        """Whether a person said so of an alert of this rule at these steps."""
+        return any(span.holds(alert) for span in self.fine)
 
     def per_10k(self, alerts: int) -> float:
         """So many alerts as a rate per 10,000 steps."""

@@ -10,6 +10,7 @@ from typing import Any
 from monitor.clock import Clock, wall_s
 from monitor.detectors.base import WARMUP_STEPS
 from monitor.domain.alert import Alert
+from monitor.domain.incident import incidents
 from monitor.domain.plan import (
     HOUR_S,
     Checkpoint,
@@ -19,9 +20,11 @@ from monitor.domain.plan import (
     hours_trained,
     last_before,
 )
-from monitor.domain.run import Attempt, Run, RunState, owned_ranges
+from monitor.domain.run import LIVE_STATES, Attempt, Run, RunState, owned_ranges
 from monitor.services.alerting import alert_text
+from monitor.services.costs import toll_of
 from monitor.services.cursors import encode_cursor
+from monitor.services.detection import doubts
 from monitor.services.latest import SPARK_KEY, Latest, Recent
 from monitor.services.views import (
     Accounts,
@@ -29,6 +32,7 @@ from monitor.services.views import (
     AlertView,
     AttemptView,
     Health,
+    IncidentMember,
     MessageView,
     OpenAlerts,
     RunDetail,
@@ -128,7 +132,7 @@ class Overview:
             **{name: getattr(summary, name) for name in RunSummary.__dataclass_fields__},
             facts=run.facts,
             attempts=_attempts(uow.runs.attempts(run.id)),
-            asleep=_asleep(run.facts),
+            asleep=[*_asleep(run.facts), *_unsure(uow, run)],
             accounts=_accounts(uow.log.sources(run.id)),
             last_checkpoint=last_before(checkpoints(uow.events.phases(run.id))),
             series_count=len(uow.series.all(run.id)),
@@ -160,27 +164,24 @@ class Overview:
 
     def alert(self, uow: UnitOfWork, alert: Alert) -> AlertView:
         """An alert with what it costs and what going back would lose."""
-        run = uow.runs.get(alert.run)
-        saved = checkpoints(uow.events.phases(alert.run)) if run is not None else []
-        good = last_before(saved, alert.onset_step - 1)
-        end = alert.resolved_at or (run.ended_at or run.last_seen_at if run else alert.opened_at)
-        hours = max(0.0, end - alert.onset_at) / HOUR_S
-        reached = run.last_step if run is not None else None
+        run, so_far = uow.runs.get(alert.run), toll_of(uow, alert)
         return AlertView(
-            **{f.name: getattr(alert, f.name) for f in fields(alert) if f.name != "incident"},
-            incident=alert.incident or alert.id,
+            **{f.name: getattr(alert, f.name) for f in fields(alert)},
             run_name=run.name if run is not None else alert.run,
             currency=str(run.facts.get("currency") or "USD") if run is not None else "USD",
-            cost_so_far=cost(run, hours) if run is not None else None,
-            hours_since_onset=hours,
-            last_checkpoint=good,
-            lost_by_going_back_steps=(reached or alert.last_step) - good.step if good else None,
+            cost_so_far=so_far.money,
+            hours_since_onset=so_far.hours,
+            tokens_since_onset=so_far.tokens,
+            last_checkpoint=so_far.good,
+            lost_by_going_back_steps=so_far.lost_steps,
+            lost_by_going_back_hours=so_far.lost_hours,
             runbook=f"/docs/detectors/{alert.detector}",
         )
 
     def alert_detail(self, uow: UnitOfWork, alert: Alert) -> AlertDetail:
         """An alert with its history, its messages, and its text as a message would put it."""
         view = self.alert(uow, alert)
+        incident = incidents(uow.alerts.of_incident(view.incident) or [alert])[0]
         messages = [
             MessageView(
                 id=row.id,
@@ -198,6 +199,11 @@ class Overview:
         ]
         return AlertDetail(
             **{f.name: getattr(view, f.name) for f in fields(AlertView)},
+            incident_headline=incident.headline,
+            incident_alerts=[
+                IncidentMember(a.id, a.detector, a.title, a.severity, a.state, a.onset_step)
+                for a in incident.alerts
+            ],
             changes=uow.alerts.changes(alert.id),
             messages=messages,
             text=str(alert_text(uow, alert, moment="opened", base_url=self.base_url)),
@@ -293,6 +299,13 @@ def _attempts(attempts: Sequence[Attempt]) -> list[AttemptView]:
 
 def _asleep(facts: Mapping[str, Any]) -> list[Asleep]:
     return [one if isinstance(one, Asleep) else Asleep(**one) for one in facts.get("asleep") or []]
+
+
+def _unsure(uow: UnitOfWork, run: Run) -> list[Asleep]:
+    """Detectors of a live run that cannot tell yet, and what it would take."""
+    if run.state not in LIVE_STATES:
+        return []
+    return [Asleep(name, text, "") for name, text in sorted(doubts(uow, run.id).items())]
 
 
 def _accounts(sources: Sequence[SourceState]) -> Accounts:

@@ -105,7 +105,8 @@ class RunDetail(RunSummary):
 
 @dataclass(frozen=True, slots=True)
 class AlertView:
-    """An alert with what it has cost since its onset and what going back would lose."""
+    """An alert with what it has cost since its onset and what going back would lose: the sound work
+    from the last checkpoint before the onset to the onset."""
 
     id: str
     run: str
@@ -133,8 +134,10 @@ class AlertView:
     currency: str
     cost_so_far: float | None
     hours_since_onset: float
+    tokens_since_onset: float | None
     last_checkpoint: Checkpoint | None
     lost_by_going_back_steps: int | None
+    lost_by_going_back_hours: float | None
     runbook: str
 
 
@@ -168,9 +171,26 @@ class MessageView:
 
 
 @dataclass(frozen=True, slots=True)
-class AlertDetail(AlertView):
-    """An alert with its history, its messages, and its text as a message would put it."""
+class IncidentMember:
+    """An alert of an incident, in few words."""
 
+    id: str
+    detector: str
+    title: str
+    severity: str
+    state: str
+    onset_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlertDetail(AlertView):
+    """An alert with its history, its messages, and its text as a message would put it.
+
+    ``incident_alerts``: all alerts of its incident, by onset; ``incident_headline`` counts them.
+    """
+
+    incident_headline: str
+    incident_alerts: list[IncidentMember]
     changes: list[AlertChange]
     messages: list[MessageView]
     text: str
