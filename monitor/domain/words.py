@@ -6,7 +6,7 @@ from __future__ import annotations
 def duration_text(seconds: float) -> str:
     """``0.4 s``, ``40 s``, ``14 min``, ``2 h 10 min``, ``3 d 4 h``."""
     if seconds < 9.95:
-        return f"{seconds:.1f} s"
+        return f"{round(seconds, 1):g} s"
     if seconds < 119.5:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -93,7 +93,7 @@ def test_a_backtest_of_a_sealed_run_equals_that_of_its_file(database: Database) 
     assert said(of_store) == said(of_file)
     assert of_store.steps == of_file.steps == 1363
     causes = {a.detector: a.evidence["causes"][0]["text"] for a in of_store.alerts}
-    assert "stall at step 600" in causes["stale_data"]
+    assert "stall of 0.4 s at step 600" in causes["stale_data"]
 
 
 def test_a_resume_in_the_log_is_an_attempt_of_the_run(database: Database) -> None:

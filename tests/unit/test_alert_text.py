@@ -14,6 +14,7 @@ from tests.storage.test_delivery import an_alert
     ("seconds", "text"),
     [
         (0.4, "0.4 s"),
+        (1.0, "1 s"),
         (9.97, "10 s"),
         (36, "36 s"),
         (119.7, "2 min"),
