@@ -43,6 +43,7 @@ PAGES = (
     Page("/runs/{run}/answers", "answers", "Answers", "answers"),
     Page("/alerts", "alerts", "Alerts", "alerts"),
     Page("/alerts/{alert}", "alert", "Alert", "alerts"),
+    Page("/settings", "settings", "Settings", "settings"),
     Page("/login", "login", "Sign in"),
 )
 

@@ -68,14 +68,19 @@ export async function get(path, signal) {
   return /** @type {Promise<T>} */ (understood(answer));
 }
 
-/** @param {string} path @param {object} body */
-export async function post(path, body) {
+/** @param {'POST' | 'PATCH' | 'PUT' | 'DELETE'} method @param {string} path @param {object} [body] */
+export async function send(method, path, body) {
   const answer = await fetch(at(`api/v1/${path}`), {
-    method: 'POST',
+    method,
     headers: { 'Content-Type': 'application/json', Accept: 'application/json' },
-    body: JSON.stringify(body),
+    body: body === undefined ? null : JSON.stringify(body),
   });
   return understood(answer);
+}
+
+/** @param {string} path @param {object} body */
+export function post(path, body) {
+  return send('POST', path, body);
 }
 
 /** @param {string} run */

@@ -52,8 +52,8 @@ export interface Alert {
   evidence: Evidence; acknowledged_at: number | null; acknowledged_by: string | null;
   acknowledged_note: string; resolved_step: number | null; resolved_at: number | null;
   resolved_reason: string | null; run_name: string; cost_so_far: number | null;
-  hours_since_onset: number | null; last_checkpoint: Checkpoint | null;
-  lost_by_going_back_steps: number | null; runbook: string; currency?: string;
+  hours_since_onset: number | null; tokens_since_onset: number | null; last_checkpoint: Checkpoint | null;
+  lost_by_going_back_steps: number | null; lost_by_going_back_hours: number | null; runbook: string; currency?: string;
 }
 export interface AlertChange { old: string; new: string; reason: string; at: number; step: number | null; by: string | null }
 export interface Try { at: number; status: number | null; latency_s: number; error: string }
@@ -107,4 +107,47 @@ declare global {
     react(host: HTMLElement, data: object[], layout: object, config: object): Promise<unknown>;
     purge(host: HTMLElement): void;
   };
+}
+
+/** One field of a format's form. */
+export interface FormField {
+  name: string;
+  label: string;
+  secret: boolean;
+  required: boolean;
+  help: string;
+  choices: string[];
+  default: string;
+}
+
+export interface Format {
+  name: string;
+  label: string;
+  about: string;
+  /** Why it cannot be used here, and what would wake it; else empty. */
+  asleep: string;
+  fields: FormField[];
+}
+
+/** A channel; secrets in `config` are masked. */
+export interface Channel {
+  id: string;
+  name: string;
+  format: string;
+  label: string;
+  enabled: boolean;
+  disabled_reason: string;
+  fixed: boolean;
+  asleep: string;
+  route: { severity: 'info' | 'warning' | 'critical'; tags: string[] };
+  config: Record<string, string>;
+}
+
+export interface TestAnswer {
+  moment: string;
+  sent: boolean;
+  status: number | null;
+  answer: string;
+  error: string;
+  latency_s: number;
 }
