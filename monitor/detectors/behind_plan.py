@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from monitor.detectors.base import Cause, Detector, Evidence, Hold, RunFacts, StepFrame, Verdict
 from monitor.detectors.elapsed import Elapsed
-from monitor.detectors.saying import finite, said, seconds_text, unsure
+from monitor.detectors.saying import finite, said, unsure
+from monitor.domain.words import duration_text
 
 PLANNED_HOURS = "planned_hours"
 """Entry of the run's config: how long the whole run was meant to take."""
@@ -150,6 +151,7 @@ class BehindPlan(Detector):
         money = f" and {late_s / 3600 * float(price):,.2f} {currency} dearer" if price else ""
         declared = self._memory.promised_s is None
         whose = "planned" if declared else "its own pace in the first tenth promised"
+        whose_words = "planned" if declared else "promised by its first tenth"
         onset = self._onset(plan_s)
         return Evidence(
             rule="finish_forecast",
@@ -165,9 +167,8 @@ class BehindPlan(Detector):
                 ("the whole run", forecast_s / 3600, "h", f"{plan_s / 3600:.1f} h {whose}"),
                 ("done", 100 * progress, "%", ""),
             ),
-            summary=f"At the recent pace the run takes {seconds_text(forecast_s)} in all, where "
-            f"{seconds_text(plan_s)} was {'planned' if declared else 'promised by its first tenth'}"
-            f": {seconds_text(late_s)} later{money}.",
+            summary=f"At the recent pace the run takes {duration_text(forecast_s)} in all, where "
+            f"{duration_text(plan_s)} was {whose_words}: {duration_text(late_s)} later{money}.",
             causes=self._causes(),
             first_action="see throughput_drop, data_stall and straggler; or accept the new date.",
             clears=f"a forecast within {100 * self.params.calm_share:.0f} % of the plan.",

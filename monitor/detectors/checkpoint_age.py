@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from monitor.detectors.base import Cause, Detector, Evidence, Hold, RunFacts, StepFrame, Verdict
 from monitor.detectors.elapsed import Elapsed
-from monitor.detectors.saying import said, seconds_text, unsure
+from monitor.detectors.saying import said, unsure
+from monitor.domain.words import duration_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +135,9 @@ class CheckpointAge(Detector):
             onset_at=memory.last_at,
             series=("step_s",),
             numbers=(("steps since the last checkpoint", float(age), "", f"usual {longest:,}"),),
-            summary=f"The last checkpoint is {age:,} steps old ({seconds_text(age_s)}; the longest "
-            f"of the recent intervals is {longest:,} steps). If the run died now, "
-            f"{seconds_text(age_s)}{money} would be lost.",
+            summary=f"The last checkpoint is {age:,} steps old ({duration_text(age_s)}; the "
+            f"longest of the recent intervals is {longest:,} steps). If the run died now, "
+            f"{duration_text(age_s)}{money} would be lost.",
             causes=(stuck, changed) if memory.begun else (changed, stuck),
             first_action="save one now; look at the disk and at the log of the saver.",
             clears="the next finished checkpoint.",

@@ -9,7 +9,8 @@ from monitor.detectors.aftermath import HELDOUT, Aftermath, AftermathParams, Fin
 from monitor.detectors.base import Cause, Detector, Evidence, Hold, RunFacts, StepFrame, Verdict
 from monitor.detectors.gate import Gate, LrWatch
 from monitor.detectors.robust import median
-from monitor.detectors.saying import finite, said, seconds_text, unsure
+from monitor.detectors.saying import finite, said, unsure
+from monitor.domain.words import duration_text
 
 ANNOUNCED = frozenset({"evaluation", "checkpoint", "sampling"})
 AFTER = "after a stall"
@@ -143,7 +144,7 @@ class DataStall(Detector):
             return []
         memory.infos += 1
         memory.told_once = True
-        text = f"The loop waited {seconds_text(wait_s)} for one batch at step {frame.step:,}; a "
+        text = f"The loop waited {duration_text(wait_s)} for one batch at step {frame.step:,}; a "
         evidence = Evidence(
             rule="single_stall",
             version=self.version,
@@ -161,7 +162,7 @@ class DataStall(Detector):
             first_action="look at the storage and the loader's workers at that time.",
             clears="said once.",
         )
-        title = f"the loader stalled for {seconds_text(wait_s)}"
+        title = f"the loader stalled for {duration_text(wait_s)}"
         return [
             said(self, frame, "bad", "info", "single_stall", subject=AFTER, title=title,
                  evidence=evidence)
@@ -232,7 +233,7 @@ class DataStall(Detector):
                 ("stalls", float(len(long)), "", f"last {len(memory.waits)} steps"),
             ),
             summary=f"{100 * share:.0f} % of the last {len(memory.waits)} steps' time was waiting "
-            f"for data, in {len(long)} stalls; {seconds_text(memory.lost_s)} lost since step "
+            f"for data, in {len(long)} stalls; {duration_text(memory.lost_s)} lost since step "
             f"{int(onset[0]):,}. Announced evaluations and checkpoints are not counted.",
             causes=self._causes(frame, long),
             first_action="look at the loader: workers, prefetch, the disk or the network share.",
@@ -332,7 +333,7 @@ class DataStall(Detector):
             ),  # fmt: skip
             summary=f"{words}: {finding.key} {verb} {abs(finding.observed):.3f} nats over "
             f"{finding.blocks} evaluations since, expected was {finding.expected:.3f}. The stall "
-            f"cost {seconds_text(after.wait_s)}.",
+            f"cost {duration_text(after.wait_s)}.",
             causes=(
                 Cause(
                     f"what the loader served after its stall at step {step:,}: a shard begun "

@@ -18,7 +18,8 @@ from monitor.detectors.base import (
     Verdict,
 )
 from monitor.detectors.robust import mann_kendall, theil_sen
-from monitor.detectors.saying import finite, said, seconds_text, unsure
+from monitor.detectors.saying import finite, said, unsure
+from monitor.domain.words import duration_text
 
 NAME = "disk_free_bytes"
 GIB = float(1 << 30)
@@ -95,7 +96,7 @@ class DiskForecast(Detector):
             if disk.told:
                 return []
             disk.told = True
-            needed = f"needs about {seconds_text(self.params.least_s)} of free disk space"
+            needed = f"needs about {duration_text(self.params.least_s)} of free disk space"
             return [unsure(self, frame, needed, subject)]
         return self._forecast(frame, subject, key, disk)
 
@@ -136,7 +137,7 @@ class DiskForecast(Detector):
             f"{place} has {free / GIB:.2f} GiB left: the next checkpoint will fail."
             if full
             else f"{place} has {free / GIB:.1f} GiB left and loses {per_s * 3600 / GIB:.2f} GiB an "
-            f"hour: full in {seconds_text(left_s)}."
+            f"hour: full in {duration_text(left_s)}."
         )
         evidence = Evidence(
             rule="full" if full else "trend_to_zero",

@@ -21,7 +21,8 @@ from monitor.detectors.base import (
     Verdict,
 )
 from monitor.detectors.robust import median
-from monitor.detectors.saying import finite, said, seconds_text
+from monitor.detectors.saying import finite, said
+from monitor.domain.words import duration_text
 
 BUSY = frozenset({"evaluation", "checkpoint", "sampling"})
 
@@ -162,7 +163,7 @@ class RunSilent(Detector):
             onset_at=memory.heard_at,
             series=("step_s",),
             numbers=(("nothing heard for", memory.silent_s, "s", "heartbeats come every 30 s"),),
-            summary=f"Nothing came for {seconds_text(memory.silent_s)}, not even a heartbeat; the "
+            summary=f"Nothing came for {duration_text(memory.silent_s)}, not even a heartbeat; the "
             f"last step heard of is {memory.step or 0:,}. No end was declared.",
             causes=self._lost_causes(),
             first_action="look whether the process and its machine are alive. If they are, the "
@@ -206,7 +207,7 @@ class RunSilent(Detector):
             series=("step_s", "data_wait_s"),
             numbers=(("no step for", memory.still_s, "s", told),),
             summary=f"Heartbeats arrive, but no step after {memory.step or 0:,} for "
-            f"{seconds_text(memory.still_s)} ({told}), and no evaluation, checkpoint or sampling "
+            f"{duration_text(memory.still_s)} ({told}), and no evaluation, checkpoint or sampling "
             "is under way.",
             causes=self._stalled_causes(),
             first_action="look where the process hangs (py-spy dump --pid PID), on every rank.",
@@ -230,7 +231,7 @@ class RunSilent(Detector):
             )
         ]
         if phase:
-            why = f"it began {seconds_text(self._memory.phase_s)} ago and was never ended"
+            why = f"it began {duration_text(self._memory.phase_s)} ago and was never ended"
             causes.insert(0, Cause(f"it hangs in its {phase}", signs_seen=1, signs_of=1, why=why))
         return tuple(causes)
 

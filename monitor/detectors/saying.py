@@ -40,13 +40,3 @@ def by_group(frame: StepFrame, name: str) -> dict[str, float]:
         for key, value in frame.values.items()
         if key.startswith(head) and math.isfinite(value)
     }
-
-
-def seconds_text(seconds: float) -> str:
-    """``40 s``, ``14 min``, ``2 h 10 min``."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"

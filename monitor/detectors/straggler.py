@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from monitor.detectors.base import Cause, Detector, Evidence, Hold, RunFacts, StepFrame, Verdict
 from monitor.detectors.ranks import by_rank, rank_patterns
 from monitor.detectors.robust import median
-from monitor.detectors.saying import said, seconds_text, unsure
+from monitor.detectors.saying import said, unsure
+from monitor.domain.words import duration_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ class Straggler(Detector):
             ),
             summary=f"Rank {rank} works {ratio:.2f}x as long as the other ranks in {len(slow)} of "
             f"{self.params.samples} samples; every step is {excess_s:.2f} s longer for all, "
-            f"{seconds_text(memory.lost_s)} so far.{waits}",
+            f"{duration_text(memory.lost_s)} so far.{waits}",
             causes=_causes(excess_s, from_data),
             first_action=f"look at rank {rank}'s host: loader, GPU clocks, other processes, network"
             " errors; move the job off it if it stays.",

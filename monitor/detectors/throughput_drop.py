@@ -21,7 +21,8 @@ from monitor.detectors.base import (
 )
 from monitor.detectors.elapsed import Elapsed
 from monitor.detectors.robust import median, noise_sd
-from monitor.detectors.saying import finite, said, seconds_text, unsure
+from monitor.detectors.saying import finite, said, unsure
+from monitor.domain.words import duration_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +266,7 @@ class ThroughputDrop(Detector):
             done = max(1, frame.step - (memory.first_step or 0))
             pace = self._elapsed.total_s / done
             late_s = max(0.0, float(planned) - frame.step) * pace * drop
-            later = f" The run ends {seconds_text(late_s)} later if it stays so." if late_s else ""
+            later = f" The run ends {duration_text(late_s)} later if it stays so." if late_s else ""
         return Evidence(
             rule="own_reference",
             version=self.version,
@@ -282,7 +283,7 @@ class ThroughputDrop(Detector):
             ),
             summary=f"{speed:.4g} {unit}, {100 * drop:.0f} % below this run's own reference "
             f"({reference:.4g}), for {memory.low_blocks * self.params.block_points} steps; "
-            f"{seconds_text(memory.lost_s)} lost so far.{later}",
+            f"{duration_text(memory.lost_s)} lost so far.{later}",
             causes=self._causes(drop),
             first_action="look at data wait, GPU clocks and other processes; compare the ranks.",
             clears=f"within {100 * self.params.drawn:.0f} % of the reference for "

@@ -8,11 +8,12 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from monitor.domain.alert import Alert
-from monitor.domain.plan import HOUR_S, Checkpoint, checkpoints, cost, last_before
+from monitor.domain.plan import HOUR_S, Toll
 from monitor.domain.run import Run
 from monitor.domain.words import duration_text
 from monitor.errors import Conflict, NotFound
 from monitor.formats.base import AlertText
+from monitor.services.costs import toll_of
 from monitor.storage.base import Database, UnitOfWork
 
 HEADLINE_CHARS = 150
@@ -29,13 +30,13 @@ REASONS = {
 def alert_text(uow: UnitOfWork, alert: Alert, *, moment: str, base_url: str = "") -> AlertText:
     """All an alert has to say, in the order somebody just woken needs it."""
     run = uow.runs.get(alert.run)
-    good = last_before(checkpoints(uow.events.phases(alert.run)), alert.onset_step - 1)
+    so_far = toll_of(uow, alert)
     name = run.name if run is not None else alert.run
     zone = run.zone if run is not None else "UTC"
     link, runbook = _links(alert, base_url)
     return AlertText(
         headline=_headline(alert, name, zone, moment),
-        lines=tuple(line for line in _lines(alert, run, good, moment, link, runbook) if line),
+        lines=tuple(line for line in _lines(alert, run, so_far, moment, link, runbook) if line),
         link=link,
         runbook=runbook,
     )
@@ -92,7 +93,7 @@ def _headline(alert: Alert, name: str, zone: str, moment: str) -> str:
 
 
 def _lines(
-    alert: Alert, run: Run | None, good: Checkpoint | None, moment: str, link: str, runbook: str
+    alert: Alert, run: Run | None, so_far: Toll, moment: str, link: str, runbook: str
 ) -> list[str]:
     evidence = alert.evidence
     lines = [str(evidence.get("summary") or "")]
@@ -102,7 +103,7 @@ def _lines(
     causes = evidence.get("causes") or ()
     if causes:
         lines.append(f"Likely cause: {_sentence(causes[0]['text'])}")
-    lines.append(_so_far(alert, run, good))
+    lines.append(_so_far(run, so_far))
     if evidence.get("first_action"):
         lines.append(f"First: {_sentence(evidence['first_action'])}")
     lines += [_named("What this means", runbook), _named("Show", link)]
@@ -117,18 +118,27 @@ def _sentence(text: str) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
-def _so_far(alert: Alert, run: Run | None, good: Checkpoint | None) -> str:
+def _so_far(run: Run | None, so_far: Toll) -> str:
     """What it has cost since it began, and what going back would lose of the good work."""
-    end = alert.opened_at if run is None else max(run.last_seen_at, alert.opened_at)
-    hours = max(0.0, (alert.resolved_at or end) - alert.onset_at) / HOUR_S
-    money = cost(run, hours) if run is not None else None
     currency = str((run.facts.get("currency") if run else None) or "USD")
-    spent = f", {money_text(money, currency)}" if money is not None else ""
-    first = f"So far {duration_text(hours * HOUR_S)}{spent}."
-    if good is None:
+    spent = [duration_text(so_far.hours * HOUR_S)]
+    if so_far.tokens:
+        spent.append(f"{tokens_text(so_far.tokens)} tokens")
+    if so_far.money is not None:
+        spent.append(money_text(so_far.money, currency))
+    first = f"So far {', '.join(spent)}."
+    if so_far.good is None or so_far.lost_hours is None:
         return f"{first} There is no checkpoint before it."
-    lost = duration_text(max(0.0, alert.onset_at - good.at))
-    return f"{first} Last checkpoint before it: {good.step:,}; going back loses {lost}."
+    lost = duration_text(so_far.lost_hours * HOUR_S)
+    return f"{first} Last checkpoint before it: {so_far.good.step:,}; going back loses {lost}."
+
+
+def tokens_text(tokens: float) -> str:
+    """``950``, ``12 k``, ``3.4 M``, ``1.2 B``."""
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if tokens >= size:
+            return f"{tokens / size:.3g} {unit}"
+    return f"{tokens:.0f}"
 
 
 def money_text(amount: float, currency: str) -> str:

@@ -5,7 +5,7 @@ import { $, button, choice, foreign, h, say } from '../dom.js';
 import { alertPage, at, get, iAm, now, post, runPage, runPath, whoAmI } from '../api.js';
 import { Board } from '../board.js';
 import { Chart, figure } from '../chart.js';
-import { ago, briefly, clock, count, duration, groupName, isShare, money, num, percent, plural } from '../format.js';
+import { ago, briefly, clock, count, duration, groupName, isShare, money, num, percent, plural, short } from '../format.js';
 import { Live } from '../live.js';
 import { alertKind, bandKind, countAlerts, problemPanel, setLamp, start, title, toast } from '../shell.js';
 import { Store } from '../store.js';
@@ -39,14 +39,14 @@ function paintText(one) {
   const cause = evidence.causes?.[0]?.text;
   const good = one.last_checkpoint;
   const hours = (one.hours_since_onset ?? 0) * 3600;
-  const spent = one.cost_so_far === null ? duration(hours) : `${duration(hours)}, ${money(one.cost_so_far, one.currency)}`;
+  const spent = [duration(hours), one.tokens_since_onset ? `${short(one.tokens_since_onset)} tokens` : '', one.cost_so_far === null ? '' : money(one.cost_so_far, one.currency)].filter(Boolean).join(', ');
   $('#text').replaceChildren(
     h('p', { class: 'small quiet' }, chip, ' \u00a0', foreign(stateText(one))),
     h('h1', {}, foreign(one.run_name || one.run), ': ', foreign(headline(one)), ` since step ${count(one.onset_step)} (${when(one.onset_at)})`),
     evidence.summary ? h('p', {}, foreign(evidence.summary)) : '',
     ...numbers(one),
     cause ? h('p', {}, 'Likely cause: ', foreign(cause)) : '',
-    h('p', {}, one.state === 'resolved' ? 'It lasted ' : 'So far ', h('b', {}, spent), '. ', ...(good ? ['Last checkpoint before it: ', h('b', {}, count(good.step)), one.lost_by_going_back_steps === null ? '.' : `; going back loses ${count(one.lost_by_going_back_steps)} steps.`] : ['No checkpoint before it is known.'])),
+    h('p', {}, one.state === 'resolved' ? 'It lasted ' : 'So far ', h('b', {}, spent), '. ', ...(good ? ['Last checkpoint before it: ', h('b', {}, count(good.step)), one.lost_by_going_back_hours === null ? '.' : `; going back loses ${duration(one.lost_by_going_back_hours * 3600)}.`] : ['No checkpoint before it is known.'])),
     h('p', {}, ...(evidence.first_action ? ['First: ', foreign(evidence.first_action.replace(/\.$/, '')), '. '] : []), h('a', { href: at(one.runbook.replace(/^\//, '')) }, 'What this means')),
   );
   title(`${headline(one)} since step ${one.onset_step}: ${WORDS[kind].toLowerCase()}`);
@@ -74,13 +74,12 @@ function numbers(one) {
 /** @param {AlertDetail} one */
 function paintSide(one) {
   const good = one.last_checkpoint;
-  const step = run?.last_step ?? one.last_step;
   const rate = run && run.price_per_hour !== null ? money(run.price_per_hour, run.currency) : null;
   /** @type {[string, string, string][]} */
   const rows = good
-    ? [['Checkpoint', `${count(good.step)}, ${when(good.at)}`, 'ok'], ['Would lose', `${count(one.lost_by_going_back_steps ?? step - good.step)} steps, ${duration(now() - good.at)}`, ''], ['Of these, healthy', plural(Math.max(0, one.onset_step - good.step), 'step'), '']]
+    ? [['Checkpoint', `${count(good.step)}, ${when(good.at)}`, 'ok'], ['Going back loses', `${plural(one.lost_by_going_back_steps ?? 0, 'sound step')}, ${duration((one.lost_by_going_back_hours ?? 0) * 3600)}`, '']]
     : [['Checkpoint', 'none before the onset', '']];
-  rows.push(['Time since onset', duration((one.hours_since_onset ?? 0) * 3600), ''], ['Cost since onset', one.cost_so_far === null ? 'no price given' : money(one.cost_so_far, one.currency), '']);
+  rows.push(['Time since onset', duration((one.hours_since_onset ?? 0) * 3600), ''], ['Tokens since onset', one.tokens_since_onset ? short(one.tokens_since_onset) : 'not told', ''], ['Cost since onset', one.cost_so_far === null ? 'no price given' : money(one.cost_so_far, one.currency), '']);
   if (rate && one.state !== 'resolved') rows.push(['Each more hour', rate, '']);
   $('#back').replaceChildren(...rows.map(([name, text, kind]) => h('div', {}, h('dt', {}, name), h('dd', { class: kind }, text))), ...(good?.path ? [h('div', {}, h('dt', {}, 'Path'), h('dd', {}, foreign(good.path)))] : []));
   paintHistory(one);

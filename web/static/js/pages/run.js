@@ -305,8 +305,10 @@ function second() {
   node.classList.toggle('look', late);
 }
 
-/** Details move slowly: attempts, accounts, checkpoints. */
+/** Details move slowly: attempts, accounts, checkpoints. What an open alert costs grows by the second,
+ * and an alert is told once, when it opens: so its cost is asked for while the run goes on. */
 let detailAt = 0;
+let costAt = 0;
 
 /** @param {import('../types').RunSummary} summary */
 function takeRun(summary) {
@@ -314,6 +316,13 @@ function takeRun(summary) {
   const ended = run.ended_at !== summary.ended_at;
   run = { ...run, ...summary };
   soon();
+  if (open().length && now() - costAt > 5) {
+    costAt = now();
+    get(`alerts?run=${encodeURIComponent(id)}&open=true&limit=200`).then((told) => {
+      for (const alert of /** @type {{alerts: Alert[]}} */ (told).alerts) alerts.set(alert.id, alert);
+      soon();
+    }).catch(() => {});
+  }
   if (ended || now() - detailAt > 15) {
     detailAt = now();
     get(runPath(id)).then((detail) => { run = /** @type {RunDetail} */ (detail); paintFoot(); soon(); }).catch(() => {});
