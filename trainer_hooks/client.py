@@ -18,6 +18,7 @@ from trainer_hooks.post.account import Account, Tally
 from trainer_hooks.post.beside import Beside
 from trainer_hooks.post.collector import Collector, LastWords
 from trainer_hooks.post.intake import Intake
+from trainer_hooks.post.ping import Ping
 from trainer_hooks.post.sender import Flags, Identity, Sender
 from trainer_hooks.post.sending import Outbox
 from trainer_hooks.spool import CAP_BYTES, Spool, run_folder
@@ -42,6 +43,7 @@ class Client:
         root: folder of all spools.
         after_flush: called on the collector thread about once a second (the state file).
         beside: fills rows up on the collector thread.
+        ping: an address elsewhere that is told that this process lives.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Client:
         cap_bytes: int = CAP_BYTES,
         after_flush: Callable[[], None] | None = None,
         beside: Beside | None = None,
+        ping: Ping | None = None,
     ) -> None:
         self.identity = identity
         self.account = Account()
@@ -63,7 +66,8 @@ class Client:
         self._after_flush = after_flush
         self._beside = beside
         self._flags = Flags()
-        self._sender = Sender(identity, transport, root, self._flags)
+        self._ping = ping
+        self._sender = Sender(identity, transport, root, self._flags, ping)
         self._pid = os.getpid()
         self._outbox: Outbox | None = None
         self._threads: list[threading.Thread] = []
@@ -95,6 +99,8 @@ class Client:
         self._flags.work.set()
         self._join(time.monotonic() + 0.2)
         self._put_away()
+        if self._ping is not None and end is not None and end.status == "failed":
+            self._ping.fail()
 
     def _join(self, deadline: float) -> None:
         for thread in self._threads:  # the first one adds the second

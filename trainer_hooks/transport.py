@@ -255,13 +255,14 @@ def _port(url: SplitResult) -> int:
 
 def _proxy_for(url: SplitResult) -> SplitResult | None:
     host = url.hostname or ""
-    if _is_loopback(host) or proxy_bypass(host):
+    if is_loopback(host) or proxy_bypass(host):
         return None
     proxy = getproxies().get(url.scheme)
     return _split(proxy) if proxy else None
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

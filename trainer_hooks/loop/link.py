@@ -21,6 +21,7 @@ from trainer_hooks.loop.state import State, find_origin, new_attempt_id, spool_r
 from trainer_hooks.post.beside import Beside
 from trainer_hooks.post.frames import Row
 from trainer_hooks.post.intake import Intake
+from trainer_hooks.post.ping import make_ping
 from trainer_hooks.post.sender import Identity
 from trainer_hooks.transport import Transport
 from trainer_hooks.wire import AttemptStart, EndStatus, Record, RunEnd, RunStart, SeriesSpec
@@ -134,6 +135,7 @@ class Link:
             cap_bytes=options.spool_bytes,
             after_flush=self._save_state,
             beside=self._beside,
+            ping=make_ping(options.ping_url, proxies=options.proxies),
         )
         intake = client.intake
         intake.begin_attempt(self.attempt)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
 from trainer_hooks.feed.settings import Feed
 from trainer_hooks.loop.facts import count_parameters, gpu_names
+from trainer_hooks.loop.ranks import DEFAULT_EVERY_STEPS, RankTeam, holds_replica, replicated
 from trainer_hooks.machine.flops import flops_per_token
 from trainer_hooks.post.beside import Plan
 from trainer_hooks.schedule import DEFAULT_BUDGET, DEFAULT_EVERY
@@ -32,6 +33,7 @@ class Options:
     spool_dir: str | os.PathLike[str] | None = None
     spool_bytes: int = CAP_BYTES
     proxies: bool = True
+    ping_url: str | None = None
     probe: Any = None
     prompts: Any = None
     every: Mapping[str, int] = field(default_factory=dict)
@@ -53,6 +55,7 @@ class Options:
     clip_norm: float | None = None
     flops_per_token: float | None = None
     peak_tflops: float | None = None
+    replicas: bool | None = None
 
     @property
     def address(self) -> str:
@@ -90,6 +93,14 @@ class Options:
             declared_epochs=self.declared_epochs,
             optimizer=None if optimizer is None else type(optimizer).__name__,
         )
+
+    def team(self, model: Any, give_up: Callable[[str], None]) -> RankTeam | None:
+        """The comparison with other ranks; None where there are none, or it is switched off."""
+        every = self.every.get("ranks", DEFAULT_EVERY_STEPS)
+        alike = holds_replica(model) if self.replicas is None else self.replicas
+        tensors = replicated(model) if alike else []
+        team = RankTeam(tensors, every, give_up=give_up)
+        return None if team.is_off else team
 
     def beside(self, model: Any, folder: Path) -> Plan:
         """What the figures made beside the training thread need to know."""
@@ -139,6 +150,7 @@ class WatchOptions(TypedDict, total=False):
     spool_dir: str | os.PathLike[str] | None
     spool_bytes: int
     proxies: bool
+    ping_url: str | None
     probe: Any
     prompts: Any
     every: Mapping[str, int]
@@ -160,3 +172,4 @@ class WatchOptions(TypedDict, total=False):
     clip_norm: float | None
     flops_per_token: float | None
     peak_tflops: float | None
+    replicas: bool | None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from trainer_hooks.post.ping import Ping
 from trainer_hooks.post.sending import Backoff, Leftover, Outbox, adopt
 from trainer_hooks.transport import Deleted, Outcome, RetryLater, Transport
 
@@ -54,11 +55,19 @@ class Flags:
 class Sender:
     """Posts until it is told to stop; see ``run``."""
 
-    def __init__(self, identity: Identity, transport: Transport, root: Path, flags: Flags) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        transport: Transport,
+        root: Path,
+        flags: Flags,
+        ping: Ping | None = None,
+    ) -> None:
         self._identity = identity
         self._transport = transport
         self._root = root
         self._flags = flags
+        self._ping = ping
         self._backoff = Backoff()
         self._last_tries = 0
 
@@ -74,6 +83,8 @@ class Sender:
         while not self._flags.stopped.is_set() and not self._flags.deleted.is_set():
             try:
                 self._flags.work.clear()
+                if self._ping is not None and not self._flags.closing.is_set():
+                    self._ping.beat()
                 outcome = self._send_one(earlier, own, others or [])
                 if outcome is None and others is None and not self._flags.closing.is_set():
                     others = self._find_leftovers(None)
