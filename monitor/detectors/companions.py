@@ -26,7 +26,8 @@ class CompanionParams:
     many times its median; healthy runs reach it alone, without a loss that follows.
     ``grad_early``: three times its median before the loss moved is a forewarning.
     ``near_steps``: what lies this far before an onset may have brought it about.
-    ``repeat_share``: as in stale_data. ``grad_points``: of the running median."""
+    ``repeat_share``: as in stale_data. ``grad_points``: of the running median.
+    ``grad_kept``: a divergence is told some 20 points after its onset, and looks back."""
 
     lr_ratio: float = 1.3
     grad_hot: float = 10.0
@@ -35,6 +36,7 @@ class CompanionParams:
     repeat_share: float = 0.05
     grad_points: int = 64
     grad_fewest: int = 16
+    grad_kept: int = 48
 
 
 @dataclass(slots=True)
@@ -99,7 +101,8 @@ class Companions:
         usual = self._grads.median() if len(self._grads) >= self._params.grad_fewest else 0.0
         # An instrument that reads 0 or never moves has nothing to say.
         ratio = norm / usual if usual > 0.0 else 0.0
-        _keep(self._memory.ratios, [float(step), ratio])
+        self._memory.ratios.append([float(step), ratio])
+        del self._memory.ratios[: -self._params.grad_kept]
         self._grads.add(min(norm, self._params.grad_early * usual) if usual > 0.0 else norm)
 
     def _see_rate(self, frame: StepFrame) -> None:

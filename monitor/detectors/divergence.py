@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from monitor.detectors.base import (
+    Cause,
     Detector,
     Evidence,
     Hold,
@@ -59,6 +60,7 @@ class _Memory:
     open: bool = False
     level: float = 0.0
     calm: int = 0
+    causes: list[dict[str, Any]] = field(default_factory=list)
     last_step: int | None = None
     interval: int = 1
 
@@ -127,6 +129,8 @@ class Divergence(Detector):
             return [self._bad(frame, heat, reason or "stays_high")]
         if reason and not memory.fresh:
             memory.open, memory.calm = True, 0
+            onset = memory.run_step if memory.run_step is not None else frame.step
+            memory.causes = [asdict(cause) for cause in self._companions.causes(onset)]
             return [self._bad(frame, heat, reason)]
         return [] if heat.hot else [self._verdict(frame, "calm", "as_usual", None)]
 
@@ -166,7 +170,7 @@ class Divergence(Detector):
             numbers=tuple(numbers),
             summary=f"Train loss {heat.loss:.3f} against {memory.level:.3f} before step "
             f"{onset:,}, and it does not come back ({memory.run_points} points in a row).{worse}",
-            causes=self._companions.causes(onset),
+            causes=tuple(Cause(**cause) for cause in memory.causes),
             first_action="stop the run; go back about 100 steps before the onset and leave out the "
             "next 200 to 500 batches; if it comes again, lower the learning rate.",
             clears="20 points in a row within 3 standard deviations of the level before.",

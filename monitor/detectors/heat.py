@@ -1,7 +1,8 @@
 """How far a loss stands above its own recent past: the measure behind spikes and divergences.
 
-The reference is a running median and the median size of the deviations from it, both of the points
-before the last few, so that an excursion cannot teach itself in while it is being judged.
+The reference is a running median, corrected by how far the loss usually is from it (a falling loss
+is always below), and the spread of those distances: of the points before the last few, so that an
+excursion cannot teach itself in while it is being judged.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from monitor.detectors.robust import MAD_TO_SD
 from monitor.detectors.rolling import Rolling
+
+QUARTILES_TO_SD = 1.0 / 1.349
+"""Distance of the quartiles -> standard deviation, for a normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,36 +79,40 @@ class HeatGauge:
     def see(self, loss: float, *, learn: bool = True) -> Heat | None:
         """The heat of a finite loss, or None while too little is known. ``learn``: not while an
         excursion is open, whose level must not become what is usual."""
-        heat = self._measure(loss)
+        median = self._level.median()
+        heat = self._measure(loss, median)
         if learn:
             # The first points have no level yet: they are their own.
-            level, sd = (heat.level, heat.sd) if heat else (loss, 0.0)
-            self._waiting.append([loss, level, sd])
+            known = (median, heat.level, heat.sd) if heat else (loss, loss, 0.0)
+            self._waiting.append([loss, *known])
             if len(self._waiting) > self._params.lag_points:
                 self._learn(*self._waiting.pop(0))
         return heat if not self.points_missing else None
 
-    def _measure(self, loss: float) -> Heat | None:
-        if len(self._level) < self._params.lag_points:
+    def _measure(self, loss: float, median: float) -> Heat | None:
+        params, spread = self._params, self._spread
+        if len(self._level) < params.lag_points:
             return None
-        params, level = self._params, self._level.median()
-        sd = max(self._spread.median() * MAD_TO_SD, params.sd_floor_share * abs(level), 1e-9)
+        level = median + spread.median()
+        sd = max(
+            (spread.quantile(0.75) - spread.quantile(0.25)) * QUARTILES_TO_SD,
+            params.sd_floor_share * abs(level), 1e-9,
+        )  # fmt: skip
         limit = max(
             params.z * sd, params.share * abs(level), params.floor_nats,
             params.tail_ratio * self._tail.quantile(params.tail_share),
         )  # fmt: skip
         return Heat(loss, level, sd, limit)
 
-    def _learn(self, loss: float, level: float, sd: float) -> None:
-        above = loss - level
+    def _learn(self, loss: float, median: float, level: float, sd: float) -> None:
         if sd <= 0.0:
             self._level.add(loss)
             return
-        far = self._params.winsor_sd * sd
-        self._level.add(level + min(above, far))
-        self._spread.add(min(abs(above), far))
+        tamed = min(loss, level + self._params.winsor_sd * sd)
+        self._level.add(tamed)
+        self._spread.add(tamed - median)
         # The tail is learnt as it is, up to where more would say nothing.
-        self._tail.add(min(max(above, 0.0), 4.0 * self._params.z * sd))
+        self._tail.add(min(max(loss - level, 0.0), 4.0 * self._params.z * sd))
 
     def forget(self) -> None:
         """Begin anew: another attempt, or declaredly other data."""

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from monitor.detectors.base import (
+    Cause,
     Detector,
     Evidence,
     Hold,
@@ -28,12 +29,14 @@ class Params:
     """``hot_of``: a lone hot batch is data; three of the last five are the model.
     ``calm_z``, ``calm_points``: back in its own noise for twenty points in a row.
     ``new_level_points``: a loss that stays up so long has found another level: what is usual is
-    learnt anew. Heat and gradients: see there."""
+    learnt anew. ``causes_points``: its causes are looked for in the first few points only.
+    Heat and gradients: see there."""
 
     hot_of: tuple[int, int] = (3, 5)
     calm_z: float = 3.0
     calm_points: int = 20
     new_level_points: int = 300
+    causes_points: int = 5
     heat: HeatParams = field(default_factory=HeatParams)
     companions: CompanionParams = field(default_factory=CompanionParams)
 
@@ -49,6 +52,7 @@ class _Memory:
     peak: float = 0.0
     points: int = 0
     calm: int = 0
+    causes: list[dict[str, Any]] = field(default_factory=list)
     last_step: int | None = None
     interval: int = 1
 
@@ -140,6 +144,9 @@ class LossSpike(Detector):
         numbers = [("train loss", heat.loss, "nats", f"was {memory.level:.3f} before")]
         if grad > 0.0:
             numbers.append(("gradient norm over its median", grad, "", "healthy: below 10"))
+        if memory.points <= self.params.causes_points:
+            # Later points tell how it went on, not how it began.
+            memory.causes = [asdict(cause) for cause in self._companions.causes(onset)]
         evidence = Evidence(
             rule="hot_points",
             version=self.version,
@@ -154,7 +161,7 @@ class LossSpike(Detector):
             summary=f"Train loss {heat.loss:.3f} (highest {memory.peak:.3f}) against "
             f"{memory.level:.3f} before step {onset:,}: {heat.z:.0f} standard deviations of its "
             "own noise.",
-            causes=self._companions.causes(onset),
+            causes=tuple(Cause(**cause) for cause in memory.causes),
             first_action="watch whether it comes back within some 50 steps; if not, go back about "
             "100 steps and leave out the next 200 to 500 batches.",
             clears="20 points in a row within 3 standard deviations of the level before.",

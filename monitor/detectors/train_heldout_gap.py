@@ -256,10 +256,11 @@ class TrainHeldoutGap(Detector):
         return best is not None and best.held < (1.0 - self.params.learnt_share) * max(memory.first)
 
     def _better_by_metric(self) -> bool:
-        best, now = self._memory.best, self._memory.evals[-1]
-        if best is None or best.top1 < 0.0 or now.top1 < 0.0:
+        best = self._memory.best
+        latest = [one.top1 for one in self._memory.evals[-3:] if one.top1 >= 0.0]
+        if best is None or best.top1 < 0.0 or not latest:
             return False
-        return now.top1 > best.top1 + self.params.metric_gain
+        return median(latest) > best.top1 + self.params.metric_gain
 
     # -- words -----------------------------------------------------------------------------------
 
