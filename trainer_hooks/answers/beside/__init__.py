@@ -1,0 +1,1 @@
+"""Sampling beside the training, in a process of its own: checkpoints, jobs, and who is asked."""
