@@ -12,6 +12,8 @@ COMMANDS: dict[str, str] = {
     "demo": "train a small GPT with a fault waiting, and watch it",
     "migrate": "bring the database to this program's schema",
     "sync": "send what an earlier run left in its spool",
+    "alerts": "list, show, acknowledge, close and silence alerts",
+    "rules": "thresholds and trends of your own on any series",
     "import": "bring a training log of another tool in, as a run of the past",
     "backtest": "judge files or stored runs with the detectors, and print what they say",
     "check": "print the effective settings and what is wrong with them",
