@@ -102,7 +102,7 @@ def test_a_channel_from_its_form_to_its_end(
 
     receiver.answers = [(403, b"no such <b>hook</b>"), (200, b"thanks")]
     page.click("text=Send test")
-    page.wait_for_selector("[data-channel] .answer li")
+    page.wait_for_selector("[data-channel] .answer .tag.fail")
     said = page.inner_text("[data-channel] .answer")
     assert "Not delivered" in said
     assert "403 no such <b>hook</b>" in said

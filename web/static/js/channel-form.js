@@ -35,7 +35,7 @@ function select(name, choices, chosen) {
 function control(spec, held) {
   const name = `config.${spec.name}`;
   const value = held?.config[spec.name] ?? '';
-  const label = spec.required ? spec.label : `${spec.label} (optional)`;
+  const label = spec.required || spec.choices.length ? spec.label : `${spec.label} (optional)`;
   if (spec.choices.length) {
     const choices = Object.fromEntries(spec.choices.map((one) => [one, one]));
     return field(label, select(name, choices, value || spec.default), spec.help);

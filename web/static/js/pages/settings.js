@@ -11,7 +11,7 @@ import { problemPanel, setLamp, start, title, toast } from '../shell.js';
 /** @typedef {import('../types').Format} Format */
 /** @typedef {import('../types').TestAnswer} TestAnswer */
 
-const HEARS = { info: 'everything', warning: 'warnings and critical alerts', critical: 'critical alerts only' };
+const HEARS = { info: 'everything', warning: 'warnings and critical alerts', critical: 'critical alerts' };
 const SURE_MS = 4000;
 /** @type {Channel[]} */
 let channels = [];
@@ -36,7 +36,7 @@ function outcome(answer) {
   const what = answer.moment === 'opened' ? '' : ` (${answer.moment})`;
   const status = answer.status === null ? '' : `${answer.status} `;
   const words = answer.answer || answer.error || (answer.sent ? 'no words' : 'no answer');
-  return h('li', {}, tag(kind, `${answer.sent ? 'Delivered' : 'Not delivered'}${what}`), h('span', {}, ` in ${answer.latency_s.toFixed(2)} s: ${status}`, h('code', {}, foreign(words))));
+  return h('p', {}, tag(kind, `${answer.sent ? 'Delivered' : 'Not delivered'}${what}`), h('span', {}, ` in ${answer.latency_s.toFixed(2)} s: ${status}`, h('code', {}, foreign(words))));
 }
 
 /** @param {Channel} channel @param {HTMLElement} said @param {HTMLButtonElement} pressed */
@@ -45,7 +45,7 @@ async function test(channel, said, pressed) {
   said.replaceChildren(h('p', { class: 'quiet' }, 'Sending a test message.'));
   try {
     const { answers } = /** @type {{answers: TestAnswer[]}} */ (await send('POST', `${path(channel.id)}/test`));
-    said.replaceChildren(h('ul', { class: 'stack-small' }, ...answers.map(outcome)));
+    said.replaceChildren(h('div', { class: 'stack-small' }, ...answers.map(outcome)));
   } catch (problem) {
     said.replaceChildren(problemPanel(problem, () => void test(channel, said, pressed)));
   }
@@ -75,7 +75,8 @@ function item(channel) {
   const state = channel.asleep ? 'Asleep' : channel.enabled ? 'On' : 'Off';
   setLamp(lamp, channel.asleep ? 'lost' : channel.enabled ? 'ok' : 'done', state, 'mid');
   const said = h('div', { class: 'answer small', 'aria-live': 'polite' });
-  const shown = Object.entries(channel.config).map(([name, value]) => h('span', { class: 'nowrap' }, `${name} `, h('code', {}, foreign(value))));
+  const labels = new Map(formats.find((one) => one.name === channel.format)?.fields.map((one) => [one.name, one.label]));
+  const shown = Object.entries(channel.config).map(([name, value]) => h('span', {}, `${labels.get(name) ?? name}: `, h('code', {}, foreign(value))));
   const why = channel.asleep || (channel.enabled ? '' : channel.disabled_reason);
   const node = h('li', { 'data-channel': channel.id },
     lamp,
@@ -147,8 +148,14 @@ function paint() {
   $('#channels').replaceChildren(...(channels.length ? channels.map(item) : [none]));
 }
 
+async function loadForms() {
+  formats = /** @type {{formats: Format[]}} */ (await get('formats')).formats;
+  $('#add').replaceChildren(button('Add a channel', add, { class: 'btn' }));
+}
+
 async function load() {
   try {
+    if (!formats.length) await loadForms();
     channels = /** @type {{channels: Channel[]}} */ (await get('channels')).channels;
     paint();
   } catch (problem) {
@@ -158,8 +165,4 @@ async function load() {
 
 start();
 title('Settings');
-void get('formats').then((answer) => {
-  formats = /** @type {{formats: Format[]}} */ (answer).formats;
-  $('#add').append(button('Add a channel', add, { class: 'btn' }));
-}).catch((problem) => toast(problem instanceof Error ? problem.message : 'The forms could not be loaded.'));
 void load();
