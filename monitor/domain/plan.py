@@ -89,7 +89,7 @@ def _past_hours(alert: Alert, run: Run, attempts: Sequence[Attempt]) -> float:
 def _spans(attempts: Iterable[Attempt], end: float) -> list[tuple[float, float]]:
     """When each attempt's process ran. One that died without a word ran at most until the next."""
     ordered = sorted(attempts, key=lambda one: one.ordinal)
-    nexts = [*(one.started_at for one in ordered[1:]), end]
+    nexts = [*(one.started_at for one in ordered[1:]), end][: len(ordered)]
     return [
         (one.started_at, one.ended_at if one.ended_at is not None else max(began, one.started_at))
         for one, began in zip(ordered, nexts, strict=True)
