@@ -1,0 +1,361 @@
+"""Answers that got shorter or surer, and not better: the same prompts against a fixed reference.
+
+Learning *is* getting surer, so that alone says nothing. What says something is surer or shorter
+while the answers known to be good became no likelier and no more checks are passed.
+
+The reference is one sampling and stays it, however slowly things move; it changes only where a
+later one is proven better on the reference answers, or where nothing can be compared any more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from statistics import fmean, median
+from typing import Any, ClassVar
+
+from monitor.detectors.base import (
+    WARMUP_STEPS,
+    Cause,
+    Detector,
+    Evidence,
+    Hold,
+    RunFacts,
+    StepEvent,
+    StepFrame,
+    Verdict,
+)
+from monitor.domain.paired import effect, holm, rank_sum_p
+
+
+@dataclass(frozen=True, slots=True)
+class Params:
+    """``pairs``: fewer comparable prompts tell nothing. ``alpha``: after Holm's correction.
+    ``effect``: least mean difference, in standard deviations of the differences. ``shorter``: least
+    change of the mean log length (-15 %), ``surer``: of the mean probability, ``ends``: of the mean
+    log of the probability of ending (x1.5), ``repeats``: of the share of repeated stretches.
+    ``better_nats``: a fall of the reference answers' mean NLL that counts as better; ``better_p``:
+    how sure one has to be of it before the reference moves on.
+    """
+
+    pairs: int = 8
+    alpha: float = 0.05
+    effect: float = 0.5
+    shorter: float = 0.16
+    surer: float = 0.04
+    ends: float = 0.4
+    repeats: float = 0.1
+    better_nats: float = 0.02
+    better_p: float = 0.05
+
+
+Numbers = dict[str, Any]
+"""One answer's summary, as ``domain.answer_metrics.summary`` makes it."""
+
+SIGNS = {
+    "shorter": "shorter",
+    "ends": "sooner at an end",
+    "surer": "surer",
+    "first": "surer of the first token",
+    "repeats": "repeating themselves",
+}
+"""What is tested, and how it is said. The first three can open an alert, all can support one."""
+
+OPENERS = ("shorter", "ends", "surer")
+END_FLOOR = 1e-6
+OPEN_AT_ONCE = 3
+KEPT = frozenset(
+    {"settings", "length", "confidence", "first_token", "repeats", "stop_reason", "reference_nll",
+     "ends", "checks"}
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Sampling:
+    """Answers of one sampling by prompt."""
+
+    id: str = ""
+    step: int = 0
+    size: int = 0
+    at: float = 0.0
+    answers: dict[str, Numbers] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """A sampling against the reference: p after Holm and differences by sign, and quality."""
+
+    pairs: int
+    p: dict[str, float]
+    gaps: dict[str, list[float]]
+    signs: tuple[str, ...]
+    nll: list[float]
+    checks: list[float]
+
+    @property
+    def nll_change(self) -> float | None:
+        return fmean(self.nll) if self.nll else None
+
+    @property
+    def checks_change(self) -> float | None:
+        return fmean(self.checks) if self.checks else None
+
+
+class AnswersDrift(Detector):
+    """Judges each sampling when its last answer is there, late ones too."""
+
+    name: ClassVar[str] = "answers_drift"
+    version: ClassVar[int] = 1
+    title: ClassVar[str] = "answers got shorter or surer, not better"
+    needs: ClassVar[tuple[str, ...]] = ()
+    kinds: ClassVar[tuple[str, ...]] = ("pretrain", "continued", "sft", "other")
+    hold: ClassVar[Hold] = Hold(k=2, m=3, calm=2)
+    hears: ClassVar[bool] = True
+
+    def __init__(self, facts: RunFacts, params: Params | None = None) -> None:
+        self._params = params or Params()
+        self._open: dict[str, _Sampling] = {}
+        self._since: tuple[int, float] | None = None
+        self._reference: _Sampling | None = None
+        self._judged: list[str] = []
+
+    def update(self, frame: StepFrame) -> list[Verdict]:
+        verdicts: list[Verdict] = []
+        arrived = any(event.kind == "arrival" for event in frame.events)
+        for event in frame.events:
+            if event.kind == "answer":
+                verdicts += self._take(event, frame)
+            elif arrived and event.kind == "phase_end" and event.name == "sampling":
+                verdicts += self._close(list(self._open), frame)
+        return verdicts
+
+    # -- collecting --------------------------------------------------------------------------------
+
+    def _take(self, event: StepEvent, frame: StepFrame) -> list[Verdict]:
+        """One answer; a sampling whose last answers never came gives way to newer ones."""
+        numbers = event.data
+        sampling = str(numbers["sampling"])
+        if sampling in self._judged:
+            return []  # a repeat
+        if sampling not in self._open:
+            fresh = _Sampling(sampling, int(numbers["step"]), int(numbers["size"]), event.at)
+            self._open[sampling] = fresh
+        into = self._open[sampling]
+        into.answers[event.name] = {k: v for k, v in numbers.items() if k in KEPT}
+        if 0 < into.size <= len(into.answers):
+            return self._close([sampling], frame)
+        return self._close(list(self._open)[:-OPEN_AT_ONCE], frame)
+
+    def _close(self, samplings: list[str], frame: StepFrame) -> list[Verdict]:
+        verdicts: list[Verdict] = []
+        for sampling in samplings:
+            self._judged = [*self._judged[-99:], sampling]
+            verdicts += self._closed(self._open.pop(sampling), frame)
+        return verdicts
+
+    def _closed(self, done: _Sampling, frame: StepFrame) -> list[Verdict]:
+        if done.step < WARMUP_STEPS:
+            return []
+        if self._reference is None:
+            self._reference = done
+            return []
+        if done.step <= self._reference.step:
+            return []  # older weights than those compared with
+        return self._judge(done, self._reference, frame)
+
+    # -- judging -----------------------------------------------------------------------------------
+
+    def _judge(self, now: _Sampling, then: _Sampling, frame: StepFrame) -> list[Verdict]:
+        found = self._compare(now, then)
+        if found.pairs == 0:
+            self._reference = now
+            missing = "the prompts, the tokenizer or the decoding changed: compared from here on"
+            return [self._unsure(now, frame, missing)]
+        if found.pairs < self._params.pairs:
+            missing = f"{found.pairs} comparable prompts; it takes {self._params.pairs}"
+            return [self._unsure(now, frame, missing)]
+        if self._is_proven(found):
+            self._reference = now
+            return [self._calm(now, frame)]
+        opening = [sign for sign in found.signs if sign in OPENERS]
+        if not opening or self._is_better(found):
+            return [self._calm(now, frame)]
+        if not found.nll and not found.checks and len(opening) < 2:
+            missing = "reference answers or checks in the prompt set, to tell worse from better"
+            return [self._unsure(now, frame, missing)]
+        return [self._bad(now, then, found, frame)]
+
+    def _compare(self, now: _Sampling, then: _Sampling) -> _Finding:
+        pairs = [
+            (then.answers[prompt], answer)
+            for prompt, answer in sorted(now.answers.items())
+            if _comparable(then.answers.get(prompt), answer)
+        ]
+        gaps = {
+            "shorter": _gaps(pairs, lambda a: -math.log(a["length"] + 1.0)),
+            "ends": _gaps(pairs, _log_ends),
+            "surer": _gaps(pairs, lambda a: a["confidence"]),
+            "first": _gaps(pairs, lambda a: a["first_token"]),
+            "repeats": _gaps(pairs, lambda a: a["repeats"]),
+        }
+        p = holm({sign: rank_sum_p(differences) for sign, differences in gaps.items()})
+        return _Finding(
+            len(pairs), p, gaps, tuple(s for s in SIGNS if self._shows(s, gaps[s], p[s])),
+            _gaps(pairs, lambda a: a["reference_nll"]), _gaps(pairs, _passed),
+        )  # fmt: skip
+
+    def _shows(self, sign: str, gaps: list[float], p: float) -> bool:
+        least = {
+            "shorter": self._params.shorter, "ends": self._params.ends,
+            "repeats": self._params.repeats,
+        }.get(sign, self._params.surer)  # fmt: skip
+        return (
+            len(gaps) >= self._params.pairs
+            and p < self._params.alpha
+            and fmean(gaps) >= least
+            and effect(gaps) >= self._params.effect
+        )
+
+    def _is_better(self, found: _Finding) -> bool:
+        """Likelier reference answers, or more checks passed, and neither of them worse."""
+        nll, checks = found.nll_change, found.checks_change
+        likelier = nll is not None and nll <= -self._params.better_nats
+        more = checks is not None and checks > 0
+        worse = (nll is not None and nll >= self._params.better_nats) or (
+            checks is not None and checks < 0
+        )
+        return (likelier or more) and not worse
+
+    def _is_proven(self, found: _Finding) -> bool:
+        """Better beyond chance: from here on this is what is compared with."""
+        if not self._is_better(found):
+            return False
+        downs = rank_sum_p([-gap for gap in found.nll])
+        return len(found.nll) >= 5 and downs < self._params.better_p
+
+    # -- words -------------------------------------------------------------------------------------
+
+    def _bad(self, now: _Sampling, then: _Sampling, found: _Finding, frame: StepFrame) -> Verdict:
+        self._since = self._since or (now.step, now.at)
+        said = " and ".join(SIGNS[sign] for sign in found.signs if sign in OPENERS)
+        evidence = Evidence(
+            rule="paired rank sum against a fixed sampling, Holm",
+            version=self.version,
+            value=min(found.p[sign] for sign in found.signs),
+            threshold=self._params.alpha,
+            n=found.pairs,
+            onset_step=self._since[0],
+            onset_at=self._since[1],
+            numbers=_rows(now, then, found),
+            summary=f"answers of step {now.step:,} are {said} than those of step {then.step:,}"
+            f" ({found.pairs} prompts){_quality_words(found)}",
+            causes=_causes(found),
+            first_action="Read a few answers side by side; then see what the data became since.",
+            clears="two samplings in a row that are not shorter or surer, or that are better",
+        )
+        return Verdict(
+            self.name, "", "bad", "warning", _reason(found), now.step, frame.t, frame.attempt,
+            self.title, evidence,
+        )  # fmt: skip
+
+    def _calm(self, now: _Sampling, frame: StepFrame) -> Verdict:
+        self._since = None
+        return Verdict(
+            self.name, "", "calm", "info", "as_before", now.step, frame.t, frame.attempt, self.title
+        )
+
+    def _unsure(self, now: _Sampling, frame: StepFrame, missing: str) -> Verdict:
+        evidence = Evidence("cannot_tell", self.version, summary=missing)
+        return Verdict(
+            self.name, "", "cannot_tell", "info", "cannot_tell", now.step, frame.t, frame.attempt,
+            self.title, evidence,
+        )  # fmt: skip
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            "open": [asdict(sampling) for sampling in self._open.values()],
+            "since": None if self._since is None else list(self._since),
+            "reference": None if self._reference is None else asdict(self._reference),
+            "judged": list(self._judged),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._open = {saved["id"]: _Sampling(**saved) for saved in state["open"]}
+        since = state["since"]
+        self._since = None if since is None else (int(since[0]), float(since[1]))
+        saved = state["reference"]
+        self._reference = None if saved is None else _Sampling(**saved)
+        self._judged = list(state["judged"])
+
+
+def _comparable(then: Numbers | None, now: Numbers) -> bool:
+    """Asked and decoded alike, and neither spoilt by numbers that are none."""
+    if then is None or then["settings"] != now["settings"]:
+        return False
+    return "non_finite" not in (then["stop_reason"], now["stop_reason"])
+
+
+def _gaps(
+    pairs: list[tuple[Numbers, Numbers]], read: Callable[[Numbers], float | None]
+) -> list[float]:
+    """Later minus earlier, where both have the number."""
+    both = ((read(then), read(now)) for then, now in pairs)
+    return [b - a for a, b in both if a is not None and b is not None]
+
+
+def _log_ends(answer: Numbers) -> float | None:
+    later = [float(p) for place, p in answer["ends"].items() if place != "0"]
+    return math.log(max(fmean(later), END_FLOOR)) if later else None
+
+
+def _passed(answer: Numbers) -> float | None:
+    checks = answer["checks"]
+    return sum(checks.values()) / len(checks) if checks else None
+
+
+def _middle(sampling: _Sampling, name: str) -> float | None:
+    values = [a[name] for a in sampling.answers.values() if a[name] is not None]
+    return float(median(values)) if values else None
+
+
+def _rows(
+    now: _Sampling, then: _Sampling, found: _Finding
+) -> tuple[tuple[str, float, str, str], ...]:
+    rows: list[tuple[str, float, str, str]] = []
+    for label, name, unit in (("length", "length", "tokens"), ("confidence", "confidence", "")):
+        before, after = _middle(then, name), _middle(now, name)
+        if before is not None and after is not None:
+            rows.append((label, after, unit, f"was {before:.3g} at step {then.step:,}"))
+    change = found.nll_change
+    if change is not None:
+        rows.append(("NLL of the reference answers", change, "nats", "change; lower is better"))
+    return tuple(rows)
+
+
+def _quality_words(found: _Finding) -> str:
+    change = found.nll_change
+    if change is None:
+        return "; the set has no reference answers to say whether they are better"
+    word = "further off" if change > 0 else "hardly nearer"
+    return f"; the reference answers are {word} ({change:+.2f} nats)"
+
+
+def _reason(found: _Finding) -> str:
+    short = {"shorter", "ends"} & set(found.signs)
+    return "shorter_and_surer" if short and "surer" in found.signs else (
+        "shorter" if short else "surer"
+    )  # fmt: skip
+
+
+def _causes(found: _Finding) -> tuple[Cause, ...]:
+    """Two stories, told apart by what the reference answers say."""
+    change = found.nll_change or 0.0
+    signs = set(found.signs)
+    seen = ("surer" in signs) + (change > 0.05)
+    learnt = Cause("the same data too often: the model is surer than it is right", seen, 2)
+    short = ("shorter" in signs) + ("ends" in signs)
+    ending = Cause("the data became shorter or ends earlier than before", short, 2)
+    return tuple(sorted((learnt, ending), key=lambda cause: -cause.signs_seen))
