@@ -40,6 +40,7 @@ DETECTORS: dict[str, str] = {
     "disk_forecast": "monitor.detectors.disk_forecast:DiskForecast",
     "checkpoint_age": "monitor.detectors.checkpoint_age:CheckpointAge",
     "gpu_throttle": "monitor.detectors.gpu_throttle:GpuThrottle",
+    "answers_drift": "monitor.detectors.answers_drift:AnswersDrift",
 }
 
 ENTRY_POINT_GROUP = "watchkeeper.detectors"
