@@ -26,10 +26,11 @@ from trainer_hooks.client import CLOSE_S
 from trainer_hooks.data import Fingerprint, TimedLoader
 from trainer_hooks.loop.exits import Exits, status_of
 from trainer_hooks.loop.guard import Errors, guarded
-from trainer_hooks.loop.inert import InertWatch
+from trainer_hooks.loop.inert import InertWatch, RankWatch
 from trainer_hooks.loop.instruments import Instruments
 from trainer_hooks.loop.link import Link
 from trainer_hooks.loop.options import Options, WatchOptions
+from trainer_hooks.loop.ranks import RankTeam, is_first
 from trainer_hooks.loop.recorder import AUTO, Recorder
 from trainer_hooks.loop.series import SPECS, binomial, interval_spec
 from trainer_hooks.loop.state import State, spool_root
@@ -59,8 +60,8 @@ def watch(
         TypeError: an option that does not exist.
     """
     chosen = Options(**options)
-    if int(os.environ.get("WORLD_SIZE") or 1) > 1 and int(os.environ.get("RANK") or 0) != 0:
-        return InertWatch()
+    if not is_first():
+        return RankWatch.of(model, chosen)
     several = isinstance(optimizer, Sequence)
     optimizers = list(optimizer) if several else [] if optimizer is None else [optimizer]
     return Watch(model, optimizers, chosen)
@@ -264,14 +265,28 @@ class Watch:
         facts = replace(options.facts(model, first, time.time()), asleep=asleep)
         intervals = [interval_spec(cadence) for cadence in self._instruments.cadences]
         specs = [*SPECS, *self._instruments.specs, *intervals, *beside.specs()]
+        team = self._team_up(model)
+        specs += team.specs() if team is not None else []
         self._link = Link(options, facts, specs, beside)
         self._recorder = Recorder(
-            self._link, self._schedule, self._instruments, options.declared_epochs, options.feed
+            self._link,
+            self._schedule,
+            self._instruments,
+            options.declared_epochs,
+            options.feed,
+            team,
         )
         for entry in asleep:
             log.info("asleep: %s, for want of %s. %s", entry.what, entry.missing, entry.wake)
         if self._link.is_settled:
             self._link.open()
+
+    @guarded
+    def _team_up(self, model: Any) -> RankTeam | None:
+        return self._options.team(model, self._ranks_ended)
+
+    def _ranks_ended(self, reason: str) -> None:
+        self.event("signal_off", f"ranks are not compared: {reason}", {"signal": "ranks"})
 
     @guarded
     def _attach(self, model: Any, optimizers: Sequence[Any]) -> None:

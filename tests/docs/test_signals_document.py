@@ -63,6 +63,12 @@ def test_each_series_made_beside_the_training_thread_is_explained(tmp_path: Path
     assert not undocumented([*beside.specs(), source_spec("code")])
 
 
+def test_each_series_of_the_ranks_is_explained() -> None:
+    from trainer_hooks.loop.ranks import RankTeam
+
+    assert not undocumented(RankTeam([]).specs())
+
+
 @pytest.mark.torch
 def test_each_series_of_the_signals_is_explained() -> None:
     specs = signal_specs()

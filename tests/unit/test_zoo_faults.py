@@ -267,6 +267,24 @@ def test_every_story_trains_and_is_the_same_again(name, monkeypatch):
     assert len(first) == 3
 
 
+def test_two_ranks_draw_from_different_seeds_except_where_that_is_the_fault(monkeypatch, corpus):
+    drawn = {}
+    for rank in (0, 1):
+        monkeypatch.setattr("trainer_hooks.zoo.faults.two_ranks._rank", lambda rank=rank: rank)
+        for name in ("control_two_ranks", "same_seed"):
+            loader = fault_class(name)(1, 9).loader(corpus, 0)
+            drawn[name, rank] = loader.draw().inputs_BT
+    assert torch.equal(drawn["same_seed", 0], drawn["same_seed", 1])
+    assert not torch.equal(drawn["control_two_ranks", 0], drawn["control_two_ranks", 1])
+
+
+def test_one_tensor_is_left_out_of_the_mean_for_a_while():
+    fault = fault_class("rank_desync")(5, 9)
+    names = dict(TinyGPT().named_parameters())
+    left_out = [fault.left_out(step) for step in (4, 5, 9, 10)]
+    assert [len(names.keys() & set(chosen)) for chosen in left_out] == [0, 1, 1, 0]
+
+
 def test_a_cosine_is_the_ordinary_schedule():
     assert fault_class("healthy")(1, 2).rate(300, 800) == cosine_lr(300, 800)
     assert isinstance(fault_class("healthy")(1, 2).loader(standard_library(), 0), Loader)

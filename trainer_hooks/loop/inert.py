@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
+
+from trainer_hooks.data import TimedLoader, WaitMeter, find_tokens, hash_rows
+from trainer_hooks.loop.options import Options
+from trainer_hooks.loop.ranks import RankTeam, batch_hash
+
+log = logging.getLogger("trainer_hooks")
 
 T = TypeVar("T")
 
@@ -59,3 +68,77 @@ class InertWatch:
 
     def __exit__(self, *_error: object) -> None:
         return None
+
+
+class RankWatch(InertWatch):
+    """The watch of a rank other than the first: it only takes part in the comparison of ranks.
+
+    Whatever goes wrong in it ends its part, and nothing else.
+    """
+
+    def __init__(self, team: RankTeam) -> None:
+        self._team: RankTeam | None = team
+        self._done = 0
+        self._waits = WaitMeter()
+        self._hashes: list[Any] = []
+        self._ended_s: float | None = None
+
+    @classmethod
+    def of(cls, model: Any, options: Options) -> InertWatch:
+        """The watch of another rank; one that does nothing where nothing is compared."""
+        try:
+            team = options.team(model, lambda why: log.info("ranks are not compared: %s", why))
+        except Exception:
+            log.warning("this rank takes no part in the comparison", exc_info=True)
+            return InertWatch()
+        return InertWatch() if team is None else cls(team)
+
+    def data(self, loader: Iterable[T], **_options: Any) -> Iterable[T]:
+        """The loader, timed, its batches hashed."""
+        return TimedLoader(
+            loader, begin=lambda: None, waited=self._waits.waited, served=self._served
+        )
+
+    def step(self, *_args: Any, step: int | None = None, **_values: Any) -> None:
+        """One optimizer step is done."""
+        self._done = self._done + 1 if step is None else int(step)
+        now = time.perf_counter()
+        step_s = None if self._ended_s is None else now - self._ended_s
+        self._ended_s = now
+        fetched = self._waits.fetched
+        wait_s, _, _ = self._waits.end_step(step_s)
+        hashes, self._hashes = self._hashes, []
+        self._try(lambda team: team.step(
+            self._done, batch_hash(hashes), step_s, wait_s if fetched else math.nan
+        ))  # fmt: skip
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Steps are counted from the checkpoint's."""
+        self._done = int(state.get("step", self._done))
+
+    def close(self, *_args: Any, **_values: Any) -> None:
+        """Take no further part."""
+        self._team = None
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[type[InertWatch], tuple[()]]:
+        return InertWatch, ()
+
+    def _served(self, batch: Any) -> None:
+        def keep(_team: RankTeam) -> None:
+            tokens = find_tokens(batch)
+            if tokens is not None and len(tokens):
+                self._hashes.append(hash_rows(tokens))
+
+        self._try(keep)
+
+    def _try(self, act: Callable[[RankTeam], object]) -> None:
+        if self._team is None:
+            return
+        try:
+            act(self._team)
+        except Exception:
+            log.warning("this rank takes no further part in the comparison", exc_info=True)
+            self._team = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from trainer_hooks.feed.settings import Feed
 from trainer_hooks.loop.instruments import Instruments
 from trainer_hooks.loop.link import Link
 from trainer_hooks.loop.pending import Reader, Waiting
+from trainer_hooks.loop.ranks import RankTeam, batch_hash
 from trainer_hooks.loop.stepping import (
     MicroBatches,
     StepClock,
@@ -41,6 +43,7 @@ class Recorder:
         instruments: Instruments,
         declared_epochs: float,
         feed: Feed | None = None,
+        team: RankTeam | None = None,
     ) -> None:
         self.done = link.start_step
         self.tokens_seen = link.start_tokens
@@ -53,6 +56,7 @@ class Recorder:
         self._repeats = RepeatMeter(declared_epochs)
         self._reader = Reader(self._complete)
         self._feed = feed or Feed()
+        self.team = team
         self._hashes: list[Any] = []
         self._fed: list[Sample] = []
         self._logged: dict[str, Any] = {}
@@ -71,6 +75,7 @@ class Recorder:
         self._add_own(row, bool(measured), skipped)
         row.hashes, self._hashes = self._hashes, []
         row.fed, self._fed = self._fed, []
+        self._add_ranks(row)
         self._reader.add(row)
         if self._reader.is_waiting and self._schedule.due("step", number):
             self._reader.turn()
@@ -167,6 +172,17 @@ class Recorder:
         text = f"the loop waited {stall.wait_s:.2f} s for data (usually {stall.usual_s:.3f} s)"
         data: dict[str, Any] = {"wait_s": stall.wait_s, "usual_s": stall.usual_s}
         self._link.note(Event("data_stall", row.step, row.at, text, data))
+
+    def _add_ranks(self, row: Waiting) -> None:
+        """What the ranks are alike in, and what not; an error ends the comparison."""
+        if self.team is None:
+            return
+        wait_s, step_s = row.cells.get("data_wait_s", math.nan), row.cells.get("step_s")
+        try:
+            row.cells.update(self.team.step(row.step, batch_hash(row.hashes), step_s, wait_s))
+        except Exception:
+            self.team = None
+            raise
 
     def _add_own(self, row: Waiting, sampled: bool, skipped: bool) -> None:
         """What the hooks cost and how often they look, when they looked or now and then."""
