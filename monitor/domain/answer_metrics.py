@@ -7,6 +7,7 @@ did not send is None, never 0.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean, median
@@ -21,6 +22,10 @@ TEMPLATE_TOKENS = (
     "<|start_header_id|>",
 )  # fmt: skip
 """What chat templates leave behind when they leak into text."""
+
+
+_PRIME = 4_294_967_291
+_HASHES = tuple((2_654_435_761 * (2 * i + 1) % _PRIME, 40_503 * i + 7) for i in range(16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +146,22 @@ def overlap(left: str, right: str) -> float:
     return 2 * shared / (len(a) + len(b))
 
 
-def set_overlap(left: Iterable[Answer], right: Iterable[Answer]) -> float | None:
-    """Mean overlap over the prompts that both samplings answered; None without any."""
-    earlier = {answer.prompt_id: answer.text for answer in left}
-    shares = [overlap(earlier[a.prompt_id], a.text) for a in right if a.prompt_id in earlier]
-    return _mean(shares)
+def sketch(text: str) -> list[int]:
+    """A text's words in a few numbers (minimum hashes): enough to say how much two share."""
+    codes = {zlib.crc32(word.encode("utf-8", "replace")) for word in text.split()}
+    if not codes:
+        return []
+    return [min((a * code + b) % _PRIME for code in codes) for a, b in _HASHES]
+
+
+def likeness(left: Sequence[int], right: Sequence[int]) -> float:
+    """About the share of words that two texts have in common, of all words of both (0..1).
+
+    From sketches: for one pair to about 0.1, for the mean of many to a few hundredths.
+    """
+    if not left or not right:
+        return 1.0 if not left and not right else 0.0
+    return sum(a == b for a, b in zip(left, right, strict=True)) / len(left)
 
 
 def summary(answer: Answer) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from monitor.domain.answer_metrics import measure, sketch
 from monitor.storage import tables
 from monitor.storage.codec import record_from_plain
 from monitor.storage.dialects import insert
@@ -27,7 +28,7 @@ class SqlAnswers:
         if not answers:
             return 0
         statement = insert(self._connection, tables.answer)
-        names = ("attempt", "weights_step", "at", "stored_at", "prompt_set_hash", "body")
+        names = ("attempt", "weights_step", "at", "stored_at", "prompt_set_hash", "body", "numbers")
         done = statement.on_conflict_do_update(
             index_elements=["run", "sampling", "prompt"],
             set_={name: statement.excluded[name] for name in names},
@@ -56,6 +57,23 @@ class SqlAnswers:
         bodies = self._connection.execute(query.order_by(_ANSWER.prompt)).scalars()
         return [Answer(**record_from_plain(body)) for body in bodies]
 
+    def numbers(self, run: str) -> list[tuple[str, str, dict[str, Any]]]:
+        of_run = _ANSWER.run == run
+        query = sa.select(_ANSWER.sampling, _ANSWER.prompt, _ANSWER.numbers).where(of_run)
+        rows = self._connection.execute(query).all()
+        return [
+            (row.sampling, row.prompt, row.numbers or self._measured(run, row.sampling, row.prompt))
+            for row in rows
+        ]
+
+    def _measured(self, run: str, sampling: str, prompt: str) -> dict[str, Any]:
+        """An answer that was stored before its numbers were."""
+        query = sa.select(_ANSWER.body).where(
+            _ANSWER.run == run, _ANSWER.sampling == sampling, _ANSWER.prompt == prompt
+        )
+        body = self._connection.execute(query).scalar_one()
+        return _numbers(Answer(**record_from_plain(body)))
+
 
 def _to_row(run: str, attempt: str, answer: Answer, at: float) -> dict[str, Any]:
     return {
@@ -68,4 +86,11 @@ def _to_row(run: str, attempt: str, answer: Answer, at: float) -> dict[str, Any]
         "stored_at": at,
         "prompt_set_hash": answer.prompt_set_hash,
         "body": to_plain(answer),
+        "numbers": _numbers(answer),
     }
+
+
+def _numbers(answer: Answer) -> dict[str, Any]:
+    """What trends need of an answer: measured once, when it is stored."""
+    plain: dict[str, Any] = to_plain(measure(answer))
+    return plain | {"sketch": sketch(answer.text)}

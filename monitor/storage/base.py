@@ -260,6 +260,12 @@ class Answers(Protocol):
         ...
 
     def of_sampling(self, run: str, sampling: str) -> list[Answer]: ...
+    def numbers(self, run: str) -> list[tuple[str, str, dict[str, Any]]]:
+        """(sampling, prompt, numbers) of all answers, without their texts.
+
+        The numbers are those of ``domain.answer_metrics.AnswerMetrics``, and ``sketch``.
+        """
+        ...
 
 
 class Events(Protocol):

@@ -275,6 +275,7 @@ answer = sa.Table(
     sa.Column("stored_at", Float, nullable=False),
     sa.Column("prompt_set_hash", Text, nullable=False),
     sa.Column("body", Json, nullable=False),
+    sa.Column("numbers", Json),
 )
 
 alert = sa.Table(
