@@ -47,6 +47,9 @@ class _Memory:
     usual_s: float | None = None
     onset: list[float] | None = None
     lost_s: float = 0.0
+    stalls: list[float] = field(default_factory=list)
+    """Steps of the long waits since the onset: their rhythm."""
+    open: bool = False
     paused: bool = False
     skip: int = 0
     sampled_step: int | None = None
@@ -91,10 +94,10 @@ class DataStall(Detector):
         self._lr.see(frame)
         block = self._after.see(frame)
         self._note(frame)
-        verdicts: list[Verdict] = []
+        verdicts = self._follow_up(frame, block)
         if self._take_wait(frame):
-            verdicts = [*self._giant(frame), *self._starved(frame)]
-        return verdicts or self._follow_up(frame, block)
+            verdicts += [*self._giant(frame), *self._starved(frame)]
+        return verdicts
 
     # -- what comes in ----------------------------------------------------------------------------
 
@@ -185,15 +188,18 @@ class DataStall(Detector):
         rest = (sum(waits) - worst) / max(sum(spans) - worst, 1e-9)
         if memory.onset is not None:
             memory.lost_s += max(0.0, waits[-1] - (memory.usual_s or 0.0))
+            if _is_long(memory.waits[-1]):
+                memory.stalls = [*memory.stalls, memory.waits[-1][0]][-32:]
         if share > params.enter and rest > params.without_worst:
             if memory.onset is None:
                 self._begin(waits)
+            memory.open = True
             evidence = self._evidence(frame, share)
             return [said(self, frame, "bad", "warning", "starved", evidence=evidence)]
         if share < params.leave:
             memory.usual_s = median(waits)
             memory.onset = None
-            return [said(self, frame, "calm", "info", "fed")]
+            return [said(self, frame, "calm", "info", "fed")] if memory.open else []
         return []
 
     def _begin(self, waits: list[float]) -> None:
@@ -207,6 +213,7 @@ class DataStall(Detector):
         ]
         memory.onset = above[0] if above else memory.waits[0]
         memory.lost_s = sum(max(0.0, row[2] - usual) for row in above)
+        memory.stalls = [row[0] for row in above if _is_long(row)][-32:]
         memory.was_starved = True
         self._after.begin(
             int(memory.onset[0]), memory.onset[1], memory.lost_s, self._lr.changes
@@ -214,7 +221,7 @@ class DataStall(Detector):
 
     def _evidence(self, frame: StepFrame, share: float) -> Evidence:
         memory, onset = self._memory, self._memory.onset or self._memory.waits[0]
-        long = [row for row in memory.waits if row[2] > 0.5 * row[3] and row[2] > 0.05]
+        long = [row for row in memory.waits if _is_long(row)]
         self._after.last_step = max(self._after.last_step, frame.step)
         usual = memory.usual_s or 0.0
         return Evidence(
@@ -235,12 +242,12 @@ class DataStall(Detector):
             summary=f"{100 * share:.0f} % of the last {len(memory.waits)} steps' time was waiting "
             f"for data, in {len(long)} stalls; {duration_text(memory.lost_s)} lost since step "
             f"{int(onset[0]):,}. Announced evaluations and checkpoints are not counted.",
-            causes=self._causes(frame, long),
+            causes=self._causes(frame, len(long)),
             first_action="look at the loader: workers, prefetch, the disk or the network share.",
             clears=f"less than {100 * self.params.leave:.0f} % over {self.params.window} steps.",
         )
 
-    def _causes(self, frame: StepFrame, long: list[list[float]]) -> tuple[Cause, ...]:
+    def _causes(self, frame: StepFrame, long: int) -> tuple[Cause, ...]:
         memory, found = self._memory, []
         for what, words in (("io", "the disk or network share"), ("cpu", "the processors")):
             busy = memory.pressure.get(f"pressure_{what}", 0.0)
@@ -251,7 +258,7 @@ class DataStall(Detector):
         if sampled is not None and frame.step - sampled <= self.params.near_steps:
             text = f"the sampling of answers at step {sampled:,} took the loader's processors"
             found.append(Cause(text, 1, 2, "it ran just before"))
-        found.append(_pattern(memory.waits, long))
+        found.append(_pattern(memory.stalls, long / len(memory.waits)))
         return tuple(found)
 
     # -- what it did afterwards -------------------------------------------------------------------
@@ -363,16 +370,22 @@ class DataStall(Detector):
         self._after = Aftermath.restored(state["after"])
 
 
-def _pattern(waits: list[list[float]], long: list[list[float]]) -> Cause:
+def _is_long(row: list[float]) -> bool:
+    """Whether a wait was most of its step, and no trifle."""
+    return row[2] > 0.5 * row[3] and row[2] > 0.05
+
+
+def _pattern(stalls: list[float], share_of_steps: float) -> Cause:
     """What the stalls themselves look like: on every step, evenly spaced, or neither."""
-    if len(long) > len(waits) / 2 or not long:
+    if share_of_steps > 0.5 or not stalls:
         text = "the loader is too slow on average: too few workers, slow decoding or slow storage"
         return Cause(text, signs_seen=1, signs_of=1, why="nearly every step waits")
-    gaps = [b[0] - a[0] for a, b in zip(long, long[1:], strict=False)]
+    gaps = [b - a for a, b in zip(stalls, stalls[1:], strict=False)]
     even = len(gaps) >= 2 and max(gaps) - min(gaps) <= 0.1 * median(gaps) + 1
     if even:
         text = f"something in the loader blocks every {median(gaps):.0f} steps: the next shard, a "
         text += "refilled shuffle buffer, a worker that starts again"
         return Cause(text, signs_seen=1, signs_of=1, why="the stalls are evenly spaced")
-    why = "single stalls without a rhythm; nothing else was seen"
-    return Cause("unexplained", signs_seen=0, signs_of=1, why=why)
+    few = len(gaps) < 2
+    why = "too few stalls yet for a rhythm" if few else "the stalls have no rhythm"
+    return Cause("unexplained", signs_seen=0, signs_of=1, why=f"{why}; nothing else was seen")

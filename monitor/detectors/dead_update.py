@@ -263,9 +263,10 @@ class DeadUpdate(Detector):
     # -- the share of weights that change ---------------------------------------------------------
 
     def _coverage(self, frame: StepFrame, coverage: dict[str, float]) -> list[Verdict]:
-        dense = {g: share for g, share in coverage.items() if g not in SPARSE and g != "total"}
+        whole = coverage.keys() == {"total"}  # else its parts say it, without the sparse ones
+        dense = [g for g in coverage if whole or (g not in SPARSE and g != "total")]
         verdicts = []
-        for group, share in (dense or coverage).items():
+        for group, share in ((group, coverage[group]) for group in dense):
             held = self._groups.setdefault(group, _Group())
             self._note_share(frame, held, share)
             verdicts += self._judge_share(frame, group, held, share)

@@ -6,6 +6,8 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
+
 from monitor.detectors.base import (
     Cause,
     Detector,
@@ -17,6 +19,7 @@ from monitor.detectors.base import (
     Verdict,
 )
 from monitor.detectors.gate import Gate
+from monitor.detectors.robust import noise_sd
 from monitor.detectors.saying import finite, said, unsure
 
 DECLARED = "declared_template_share"
@@ -27,7 +30,8 @@ DECLARED = "declared_template_share"
 class Params:
     """``batches``: as many are averaged. ``reference_share`` of the planned steps give the usual
     share (at least ``reference_least`` batches, also where no plan is known). ``excess``: rows
-    above it; web text and code hold a few template strings by themselves. ``at_start``: a share
+    above it; web text and code hold a few template strings by themselves. ``noise_sds``: nor is
+    chance a leak, where a batch has few rows. ``at_start``: a share
     this high from the very first batches, declared by nobody, is worth an information. ``gap``:
     train loss falling against the held-out one by so many nats is independent evidence.
     ``answers``: excess share of sampled answers."""
@@ -37,6 +41,7 @@ class Params:
     reference_least: int = 50
     reference_most: int = 2000
     excess: float = 0.05
+    noise_sds: float = 5.0
     calm_excess: float = 0.02
     at_start: float = 0.2
     gap_nats: float = 0.15
@@ -124,10 +129,10 @@ class TemplateLeak(Detector):
         if len(memory.window) < params.batches or self._gate.steps_to_go(frame.step):
             return []
         mean = sum(one.share for one in memory.window) / len(memory.window)
-        if mean > usual + params.excess:
+        if mean > usual + max(params.excess, params.noise_sds * self._mean_sd()):
             memory.onset = memory.onset or self._first(usual)
             return [self._leak(frame, mean, usual, memory.onset)]
-        if mean <= usual + params.calm_excess:
+        if mean <= usual + max(params.calm_excess, 2.0 * self._mean_sd()):
             memory.onset = None
             return self._at_start(frame, usual)
         return []
@@ -153,10 +158,21 @@ class TemplateLeak(Detector):
                 memory.reference = memory.reference_sum / memory.reference_n
         return memory.reference
 
+    def _mean_sd(self) -> float:
+        """What chance does to the window's mean: few rows are drawn for each batch."""
+        shares = np.asarray([one.share for one in self._memory.window], np.float64)
+        return noise_sd(shares) / math.sqrt(len(shares))
+
     def _first(self, usual: float) -> _Batch:
-        """The first batch of the window above what is usual by more than one row in twenty."""
-        above = [one for one in self._memory.window if one.share > usual + self.params.excess]
-        return above[0] if above else self._memory.window[0]
+        """The first batch of the present spell: going back, the first gap of four ends it."""
+        window = self._memory.window
+        above = [i for i, one in enumerate(window) if one.share > usual + self.params.excess]
+        first = above[-1] if above else 0
+        for index in reversed(above):
+            if first - index > 4:
+                break
+            first = index
+        return window[first]
 
     def _leak(self, frame: StepFrame, mean: float, usual: float, onset: _Batch) -> Verdict:
         memory = self._memory
