@@ -7,7 +7,8 @@ https://prometheus.io/docs/alerting/latest/configuration/#webhook_config
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -28,10 +29,12 @@ NEVER = "0001-01-01T00:00:00Z"
 """Alertmanager's way to say that it is not over."""
 LABEL_CHARS = 1024
 TEXT_CHARS = 16_000
+MOST_ALERTS = 100
+"""Of one message; the rest is counted in ``truncatedAlerts``."""
 
 
 class Alertmanager(Format):
-    """A group of one alert."""
+    """A group: one alert, or those of one outage in many runs."""
 
     name: ClassVar[str] = "alertmanager"
     label: ClassVar[str] = "Alertmanager webhook (payload version 4)"
@@ -42,31 +45,24 @@ class Alertmanager(Format):
     )
 
     def render(self, message: Message, config: Mapping[str, Any]) -> bytes:
-        """One group, one alert; acknowledging is a note on an alert that goes on firing."""
-        labels, annotations = labels_of(message), annotations_of(message)
-        grouped = {name: labels[name] for name in ("alertname", "run") if name in labels}
+        """Acknowledging is a note on an alert that goes on firing."""
+        others = [replace(message, alert=one["alert"], run=one["run"]) for one in message.others]
+        alerts = [_alert(one) for one in (message, *others[: MOST_ALERTS - 1])]
+        common = _common([one["labels"] for one in alerts])
+        grouped = {name: common[name] for name in ("alertname", "run") if name in common}
         key = ", ".join(f'{name}="{value}"' for name, value in grouped.items())
-        alert = {
-            "status": _status(message),
-            "labels": labels,
-            "annotations": annotations,
-            "startsAt": starts_at(message),
-            "endsAt": ends_at(message) or NEVER,
-            "generatorURL": words_of(message).link,
-            "fingerprint": _fingerprint(labels),
-        }
         return as_json(
             {
                 "version": "4",
                 "groupKey": f"{{}}:{{{key}}}",
-                "truncatedAlerts": 0,
-                "status": alert["status"],
+                "truncatedAlerts": 1 + len(others) - len(alerts),
+                "status": _status(message),
                 "receiver": "watchkeeper",
                 "groupLabels": grouped,
-                "commonLabels": labels,
-                "commonAnnotations": annotations,
+                "commonLabels": common,
+                "commonAnnotations": _common([one["annotations"] for one in alerts]),
                 "externalURL": _root(words_of(message).link),
-                "alerts": [alert],
+                "alerts": alerts,
             }
         )
 
@@ -76,6 +72,28 @@ class Alertmanager(Format):
         """With the authorization header, where one is set."""
         headers = {**json_headers(message_id), **authorization(config)}
         return Request(str(config["url"]), payload, headers)
+
+
+def _alert(message: Message) -> dict[str, Any]:
+    labels = labels_of(message)
+    return {
+        "status": _status(message),
+        "labels": labels,
+        "annotations": annotations_of(message),
+        "startsAt": starts_at(message),
+        "endsAt": ends_at(message) or NEVER,
+        "generatorURL": words_of(message).link,
+        "fingerprint": _fingerprint(labels),
+    }
+
+
+def _common(many: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """What all of them have alike."""
+    return {
+        name: value
+        for name, value in many[0].items()
+        if all(one.get(name) == value for one in many)
+    }
 
 
 def labels_of(message: Message) -> dict[str, str]:

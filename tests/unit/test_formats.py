@@ -8,6 +8,7 @@ import html
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -220,6 +221,21 @@ def test_alertmanager_has_the_same_labels_from_the_opening_to_the_end() -> None:
         )
         assert first["labels"] == last["labels"]
         assert last["endsAt"] >= last["startsAt"], "a clock that went back"
+
+
+def test_alertmanager_lists_the_alerts_of_an_outage() -> None:
+    first = a_message("3 runs: run silent - critical")
+    others = tuple(
+        {"alert": {**first.alert, "id": f"a{number}"}, "run": {"id": f"r{number}", "name": "x"}}
+        for number in range(2, 4)
+    )
+    told = render("alertmanager", replace(first, others=others))
+    assert [one["labels"]["run"] for one in told["alerts"]] == ["r1", "r2", "r3"]
+    assert told["groupLabels"] == {"alertname": "stale_data"}
+    assert "run" not in told["commonLabels"]
+    assert len({one["fingerprint"] for one in told["alerts"]}) == 3
+    many = render("alertmanager", replace(first, others=others * 100))
+    assert (len(many["alerts"]), many["truncatedAlerts"]) == (100, 101)
 
 
 def test_the_push_says_no_end_while_it_goes_on_and_renews_many_in_one() -> None:
