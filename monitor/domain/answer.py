@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from monitor.domain.diff import Piece, word_diff
 from trainer_hooks.wire import Answer, from_cell
@@ -27,8 +28,15 @@ SAME_LENGTH = 0.10
 SAME_CONFIDENCE = 0.02
 SAME_REPETITION = 0.10
 SAME_NLL = 0.02
+WORSE_NLL = 0.15
+MUCH_SHORTER = 0.6
+MUCH_SURER = 0.2
 REPEAT_N = 4
 """Changes below these are not worth a word; repetition counts stretches of four words."""
+
+
+Fate = Literal["worse", "better", "changed", "same", "apart", "missing"]
+"""What became of an answer: ``apart`` may not be compared, ``missing`` has one side only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,7 @@ class Pair:
     diff: tuple[Piece, ...]
     differs: tuple[str, ...]
     verdict: str
+    fate: Fate
 
     @property
     def comparable(self) -> bool:
@@ -78,23 +87,61 @@ def repetition(spoken: Sequence[str]) -> float:
     return 1 - len(set(stretches)) / len(stretches) if stretches else 0.0
 
 
-def pair_up(left: Sequence[Answer], right: Sequence[Answer]) -> list[Pair]:
+def pair_up(
+    left: Sequence[Answer], right: Sequence[Answer], *, with_diff: bool = True
+) -> list[Pair]:
     """Answers of two samplings by prompt: the order of ``right`` first, then what only left has."""
     earlier = {answer.prompt_id: answer for answer in left}
     later = {answer.prompt_id: answer for answer in right}
     order = list(later) + [prompt for prompt in earlier if prompt not in later]
-    return [_pair(prompt, earlier.get(prompt), later.get(prompt)) for prompt in order]
+    return [_pair(prompt, earlier.get(prompt), later.get(prompt), with_diff) for prompt in order]
 
 
-def _pair(prompt_id: str, left: Answer | None, right: Answer | None) -> Pair:
+def _pair(prompt_id: str, left: Answer | None, right: Answer | None, with_diff: bool) -> Pair:
     shown = right or left
     prompt = shown.prompt if shown is not None else ""
     if left is None or right is None:
         side = "earlier" if left is None else "later"
-        return Pair(prompt_id, prompt, left, right, (), (), f"no {side} answer to this prompt")
+        said = f"no {side} answer to this prompt"
+        return Pair(prompt_id, prompt, left, right, (), (), said, "missing")
     differs = what_differs(left, right)
-    diff = tuple(word_diff(left.text, right.text))
-    return Pair(prompt_id, prompt, left, right, diff, differs, verdict(left, right, differs))
+    diff = tuple(word_diff(left.text, right.text)) if with_diff else ()
+    said = verdict(left, right, differs)
+    return Pair(prompt_id, prompt, left, right, diff, differs, said, fate(left, right, differs))
+
+
+def fate(left: Answer, right: Answer, differs: Sequence[str] = ()) -> Fate:
+    """Worse or better by the reference answer and the checks; without either, an answer that is
+    much shorter and much surer is called worse.
+    """
+    if differs:
+        return "apart"
+    quality = _quality(left, right)
+    if quality:
+        return "worse" if quality < 0 else "better"
+    if left.text == right.text:
+        return "same"
+    known = left.reference_nll is not None or bool(left.checks)
+    return "worse" if not known and _is_shrunk(traits(left), traits(right)) else "changed"
+
+
+def _quality(left: Answer, right: Answer) -> int:
+    """-1 worse, 1 better, 0 neither or unknown."""
+    if left.checks and right.checks:
+        more = sum(right.checks.values()) - sum(left.checks.values())
+        if more:
+            return 1 if more > 0 else -1
+    if left.reference_nll is None or right.reference_nll is None:
+        return 0
+    rise = from_cell(right.reference_nll) - from_cell(left.reference_nll)
+    return 0 if not abs(rise) > WORSE_NLL else (-1 if rise > 0 else 1)
+
+
+def _is_shrunk(before: Traits, after: Traits) -> bool:
+    if before.confidence is None or after.confidence is None:
+        return False
+    shorter = after.length < before.length * MUCH_SHORTER
+    return shorter and after.confidence - before.confidence > MUCH_SURER
 
 
 def what_differs(left: Answer, right: Answer) -> tuple[str, ...]:

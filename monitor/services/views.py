@@ -268,12 +268,85 @@ class PairView:
     comparable: bool
     differs: list[str]
     verdict: str
+    fate: str = "changed"
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerPairs:
-    """All pairs of two samplings of a run (a side is None where the run has none)."""
+    """All pairs of two samplings of a run (a side is None where the run has none).
+
+    ``note`` says what was compared where it is not what one would expect: a day without answers.
+    """
 
     left: SamplingView | None
     right: SamplingView | None
     pairs: list[PairView]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DayView:
+    """A day of the run's zone: its samplings, oldest first, and the one that is shown (the last).
+
+    A day without any is a gap: ``shown`` is None.
+    """
+
+    day: str
+    samplings: list[str]
+    shown: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrendPoint:
+    """One sampling in numbers; see ``domain.answer_metrics.SetMetrics``.
+
+    ``like_before`` and ``like_first`` are about the share of words it has in common with the
+    sampling before and with the first one of its prompt set (0..1).
+    """
+
+    sampling: str
+    weights_step: int
+    at: float
+    day: str
+    prompt_set_hash: str
+    numbers: dict[str, Any]
+    like_before: float | None
+    like_first: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTrend:
+    """One prompt over all samplings, in the order of the points; None where it was not asked."""
+
+    prompt_id: str
+    length: list[int | None]
+    confidence: list[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class AlertMark:
+    """An alert about answers or their sampling, to be drawn on the trends."""
+
+    id: str
+    detector: str
+    title: str
+    state: str
+    onset_step: int
+    opened_step: int
+    opened_at: float
+    resolved_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTrends:
+    """All samplings of a run as trends, with the days they lie on. Empty without answers.
+
+    ``sets`` lists the prompt sets in order of use: numbers of different ones are not comparable.
+    """
+
+    zone: str
+    points: list[TrendPoint]
+    days: list[DayView]
+    prompts: list[PromptTrend]
+    alerts: list[AlertMark]
+    sets: list[str]
