@@ -30,7 +30,8 @@ class Params:
     """``hot_in_a_row``: a spike that recovers is down again after about 20 steps.
     ``sparse_in_a_row`` over ``sparse_steps``: where a point stands for many steps, fewer are
     enough. ``untrained_in_a_row``: five in a row above the loss the run began with is nothing a
-    run comes back from. ``learnt_share``: that counts once it has learnt at least a tenth.
+    run comes back from. ``learnt_share``: that counts once it has lost at least three
+    tenths of it.
     ``first_points``: what the run began with. ``fresh_steps``: a loss that jumps back when
     memorised repeats end has not diverged. ``calm_z``: as for spikes."""
 
@@ -38,7 +39,7 @@ class Params:
     sparse_in_a_row: int = 6
     sparse_steps: int = 200
     untrained_in_a_row: int = 5
-    learnt_share: float = 0.10
+    learnt_share: float = 0.30
     first_points: int = 8
     fresh_steps: int = 200
     calm_z: float = 3.0

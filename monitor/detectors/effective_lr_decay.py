@@ -35,8 +35,8 @@ class Params:
     decay cannot hold the norms within it. ``half``: of the rotation per learning rate at
     ``reference_share`` of the plan. ``groups``: in two hidden groups, or in the only one there is.
     ``samples_in_a_row``: three. ``observed_share``, ``power``: progress is being lost where the
-    last third of the run brought less than half of what the run before it lets expect, and that
-    stands out of the noise. ``fewest_blocks``: for that judgement.
+    run since then brought less than half of what the run before it lets expect, and that stands out
+    of the noise. ``fewest_blocks``: on either side, for that judgement.
     ``grown``: norms that grew by less do not explain it. ``clear``: hysteresis."""
 
     plan_share: float = 1.0
@@ -48,7 +48,7 @@ class Params:
     samples_in_a_row: int = 3
     observed_share: float = 0.5
     power: float = 4.0
-    fewest_blocks: int = 18
+    fewest_blocks: int = 8
     grown: float = 1.3
     train_points: int = 16
 
@@ -236,13 +236,12 @@ class EffectiveLrDecay(Detector):
 
     def _lost_progress(self) -> str:
         """Words for progress that is being lost, or nothing."""
-        params, count = self.params, len(self._blocks.losses)
-        if count < params.fewest_blocks:
+        params, onset = self.params, self._memory.onset_step or 0
+        t_N, loss_N = self._blocks.arrays()
+        after = sum(step >= onset for step in self._blocks.steps)
+        if min(after, len(t_N) - after) < params.fewest_blocks:
             return ""
-        t_N, loss_N = self._blocks.arrays(0.10)
-        blocks = max(len(t_N) // 3, 6)
-        fit = fit_decay(t_N[:-blocks], loss_N[:-blocks])
-        window = judge_window(t_N, loss_N, blocks, fit)
+        window = judge_window(t_N, loss_N, after, fit_decay(t_N[:-after], loss_N[:-after]))
         if window is None or window.power < params.power or window.z < params.power:
             return ""
         if window.observed > params.observed_share * window.expected:
@@ -259,7 +258,8 @@ class EffectiveLrDecay(Detector):
         told = (
             f" Meanwhile {progress}." if progress else " The loss falls as expected all the same."
         )
-        if not progress and len(self._blocks.losses) < self.params.fewest_blocks:
+        after = sum(step >= (memory.onset_step or 0) for step in self._blocks.steps)
+        if not progress and after < self.params.fewest_blocks:
             told = " Whether that costs progress cannot be told yet."
         evidence = Evidence(
             rule="rotation_per_lr",

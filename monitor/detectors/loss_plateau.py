@@ -156,10 +156,13 @@ class LossPlateau(Detector):
         self._mix.see(frame)
         anew = [self._signs.lr.changes, self._mix.changes]
         if declared or anew != self._anew:
-            self._anew = anew
+            mixed, self._anew = declared or anew[1] != self._anew[1], anew
             for curve in self._curves.values():
                 curve.blocks.clear()
                 self._forget(curve)
+                if mixed:
+                    # Other data have another first loss as well.
+                    curve.first, curve.points = [], 0
 
     # -- judging -------------------------------------------------------------------------------
 

@@ -15,7 +15,8 @@ LOSS = "loss/train"
 @dataclass(frozen=True, slots=True)
 class Params:
     """``judged_steps``: the first 200 of an attempt belong to this rule. ``kept_points``: of the
-    attempt before, so that the same step numbers are still there after a rewind.
+    attempt before, so that the same step numbers are still there after a rewind; ``about_steps``:
+    compared are steps so near to each other.
     ``fewest_reference``, ``fewest_points``: medians of fewer losses are luck.
     ``jump_sd``, ``jump_share``: above the reference by both. ``recent_points``: back means that
     the median of so many is within half of that. ``lr_ratio``: a learning rate that differs by
@@ -24,6 +25,7 @@ class Params:
 
     judged_steps: int = 200
     kept_points: int = 600
+    about_steps: int = 32
     fewest_reference: int = 8
     fewest_points: int = 5
     jump_sd: float = 6.0
@@ -109,12 +111,13 @@ class ResumeJump(Detector):
 
     def _reference(self) -> list[list[float]]:
         """The attempt before at the steps of this one; where it has none, its last 200 steps."""
-        memory, span = self._memory, self.params.judged_steps
-        start = memory.first_step
-        same = [p for p in memory.past if start <= p[0] < start + span]
-        if len(same) >= self.params.fewest_reference:
+        memory, params = self._memory, self.params
+        begin = memory.own[-params.recent_points :][0][0] - params.about_steps
+        end = memory.own[-1][0] + params.about_steps
+        same = [p for p in memory.past if begin <= p[0] <= end]
+        if len(same) >= params.fewest_reference and memory.past[-1][0] >= memory.own[-1][0]:
             return same
-        return [p for p in memory.past if start - span <= p[0]]
+        return [p for p in memory.past if p[0] >= memory.first_step - params.judged_steps]
 
     def _judge(self, frame: StepFrame) -> list[Verdict]:
         memory, params = self._memory, self.params
