@@ -268,7 +268,8 @@ def _end(case: _Case) -> Decision | None:
         return None
     rows = case.uow.outbox.of_rule(case.channel.id, case.row.detector, run=case.row.run)
     since = case.alert.resolved_at or case.now
-    again = case.uow.alerts.of_detector(case.row.run, case.row.detector, since=since)
+    spells = case.uow.alerts.of_detector(case.row.run, case.row.detector, since=since)
+    again = any(one.id != case.alert.id for one in spells)
     coming = [
         row.due_at
         for row in rows

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from monitor.domain.alert import Alert
-from monitor.domain.telling import FOLD_S, MOST_LISTED
+from monitor.domain.telling import MOST_LISTED
 from monitor.formats.base import AlertText, Message
 from monitor.services.alerting import alert_text, run_facts
 from monitor.storage.base import OutboxRow, UnitOfWork
@@ -67,18 +67,21 @@ def _again_lines(
     """How often it came and went while nobody was told."""
     if not row.detector:
         return []
-    mine = [member for member in members if member.run == row.run]
-    since = max(alert.opened_at, row.created_at) if row.moment == "resolved" else row.due_at
-    began = since if row.moment == "resolved" else min(since, alert.opened_at) - FOLD_S
-    spells = uow.alerts.of_detector(row.run, row.detector, since=began)
-    count = len({one.id for one in spells} - {alert.id} | {member.alert for member in mine})
-    count -= alert.id in {member.alert for member in mine}
+    before = [
+        told.created_at
+        for told in uow.outbox.of_rule(row.channel, row.detector, run=row.run)
+        if told.id != row.id and told.state == "sent" and told.moment != "resolved"
+    ]
+    since = alert.opened_at if row.moment == "resolved" else max(before, default=alert.opened_at)
+    said = {alert.id} | {member.alert for member in members if member.run == row.run}
+    spells = uow.alerts.of_detector(row.run, row.detector, since=since)
+    count = len({one.id for one in spells if one.opened_at > since} - said)
     if count <= 0:
         return []
     times = "once" if count == 1 else f"{count} times"
     if row.moment == "resolved":
         return [f"It came back {times} meanwhile."]
-    return [f"This rule fired {times} more in this run in the {FOLD_S / 60:.0f} minutes before."]
+    return [f"This rule fired {times} more in this run since the last message."]
 
 
 def _grouped(
