@@ -150,12 +150,13 @@ def assemble(settings: Settings, database: Database) -> Parts:
     renewing = KeepAlive(database, wall_s, senders, base_url=base_url)
     delivery = Worker("delivery", sending.run_once, 1.0)
     digest.told = delivery.wake
-    detection = Detection(database, wall_s, owner, told=delivery.wake)
+    detection = Detection(database, wall_s, owner, told=delivery.wake, entries_per_commit=64)
     sealer = Sealer(database, wall_s, owner)
+    ingest = Ingest(database, wall_s)
     workers = Supervisor(
         (
-            Worker("detection", detection.run_all, 1.0, follows_log=True),
-            Worker("sealer", sealer.run_once, 1.0, follows_log=True),
+            Worker("detection", detection.run_all, 1.0, follows_log=True, pressed=ingest.pressed),
+            Worker("sealer", sealer.run_once, 1.0, follows_log=True, pressed=ingest.pressed),
             delivery,
             Worker("keepalive", renewing.run_once, 5.0),
             Worker("ticks", Ticks(database, owner).run_once, 1.0),
@@ -168,7 +169,7 @@ def assemble(settings: Settings, database: Database) -> Parts:
     scrape = Scrape(database, latest, workers.health, live.__len__, wall_s, program_version())
     return Parts(
         database=database,
-        ingest=Ingest(database, wall_s),
+        ingest=ingest,
         reading=Reading(database),
         overview=overview,
         live=live,

@@ -46,43 +46,46 @@ def parts(request: Request) -> Parts:
     return cast(Parts, request.app.state.parts)
 
 
-def _database(request: Request) -> Database:
+# Coroutines, though they wait for nothing: a plain function would be sent through the thread pool.
+
+
+async def _database(request: Request) -> Database:
     return parts(request).database
 
 
-def _ingest(request: Request) -> Ingest:
+async def _ingest(request: Request) -> Ingest:
     return parts(request).ingest
 
 
-def _reading(request: Request) -> Reading:
+async def _reading(request: Request) -> Reading:
     return parts(request).reading
 
 
-def _overview(request: Request) -> Overview:
+async def _overview(request: Request) -> Overview:
     return parts(request).overview
 
 
-def _digest(request: Request) -> Digest:
+async def _digest(request: Request) -> Digest:
     return parts(request).digest
 
 
-def _live(request: Request) -> Live:
+async def _live(request: Request) -> Live:
     return parts(request).live
 
 
-def _scrape(request: Request) -> Scrape:
+async def _scrape(request: Request) -> Scrape:
     return parts(request).scrape
 
 
-def _channels(request: Request) -> Channels:
+async def _channels(request: Request) -> Channels:
     return parts(request).channels
 
 
-def _workers(request: Request) -> Supervisor:
+async def _workers(request: Request) -> Supervisor:
     return parts(request).workers
 
 
-def _clock(request: Request) -> Clock:
+async def _clock(request: Request) -> Clock:
     return parts(request).clock
 
 

@@ -37,7 +37,7 @@ def gather(
     strips: dict[tuple[str, tuple[str, ...]], _Strip] = {}
     for entry in entries:
         for frame in entry.frames:
-            strip = strips.setdefault((entry.attempt, tuple(frame.columns)), _Strip())
+            strip = strips.setdefault((entry.attempt, _keys(frame)), _Strip())
             strip.frames.append(frame)
             strip.ranks.append(entry.seq)
     places: dict[Place, list[Ranked]] = {}
@@ -48,6 +48,11 @@ def gather(
         for row, part in _rows(strip, chosen):
             places.setdefault((names[row], attempt), []).append(part)
     return places
+
+
+def _keys(frame: ColumnFrame) -> tuple[str, ...]:
+    columns = frame.columns
+    return columns.keys_K if isinstance(columns, Matrix) else tuple(columns)
 
 
 def gather_merged(

@@ -7,12 +7,14 @@ the run's log and lays its records into their tables. The receipt is given when 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from monitor.clock import Clock
+from monitor.clock import Clock, monotonic_s
 from monitor.domain.log import ColumnFrame, LogEntry, Matrix
 from monitor.domain.run import LIVE_STATES, Attempt, Run, RunState
 from monitor.services.inflating import inflate
@@ -36,6 +38,8 @@ from trainer_hooks.wire import (
 )
 
 _DELAY_S = 60.0
+_PRESSING = 3
+_PRESSED_FOR_S = 0.05
 _JUMP = 100
 
 
@@ -58,6 +62,13 @@ class Ingest:
         self._database = database
         self._clock = clock
         self._known: dict[str, _Known] = {}
+        self._lock = threading.Lock()
+        self._under_way = 0
+        self._pressed_at = float("-inf")
+
+    def pressed(self) -> bool:
+        """Whether several batches are, or were a moment ago, under way at once."""
+        return monotonic_s() - self._pressed_at < _PRESSED_FOR_S
 
     def accept(self, body: bytes, content_encoding: str | None = None) -> Receipt:
         """Store the batch of a body and say what became of every value of it.
@@ -70,7 +81,20 @@ class Ingest:
             Gone: the run was deleted.
             Unavailable: the database cannot take it now; the same batch may be sent again.
         """
-        return self.store(parse(inflate(body, content_encoding)))
+        with self._counting():
+            return self.store(parse(inflate(body, content_encoding)))
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        with self._lock:
+            self._under_way += 1
+            if self._under_way >= _PRESSING:
+                self._pressed_at = monotonic_s()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way -= 1
 
     def store(self, parsed: Parsed) -> Receipt:
         """Store a batch that is parsed already. Raises as ``accept`` does."""
@@ -136,9 +160,9 @@ class _Storing:
 
     def _name_series(self) -> tuple[ColumnFrame, ...]:
         """See that every series has a number; the frames without those there is no room for."""
-        keys = {key for frame in self._parsed.frames for key in frame.columns}
         specs = [record for record in self._parsed.records if isinstance(record, SeriesSpec)]
-        if keys <= self._known.series and not specs:
+        known = self._known.series
+        if not specs and all(known.issuperset(frame.columns) for frame in self._parsed.frames):
             return self._parsed.frames
         self._work.log.lock(self._parsed.run)
         held = {series.key for series in self._work.series.all(self._parsed.run)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated
 
 import numpy as np
@@ -18,6 +19,7 @@ from monitor.services import refusing, screening
 from monitor.services.screening import Parsed, Refusals
 from trainer_hooks.wire import MAX_NAME_BYTES, MAX_STEP, WIRE_VERSION, Record
 
+_MOST_KEPT = 2_000
 Step = Annotated[int, Field(ge=0, le=MAX_STEP)]
 
 
@@ -114,7 +116,8 @@ def _ragged(frame: PlainFrame) -> bool:
 
 
 def _to_columns(frame: PlainFrame) -> ColumnFrame | None:
-    if _ragged(frame) or not all(map(_good_name, frame.columns)):
+    keys = tuple(frame.columns)
+    if _ragged(frame) or not _good_names(keys):
         return None
     times = np.array(frame.times, np.float64)
     if not screening.good_times(times).all():
@@ -125,9 +128,17 @@ def _to_columns(frame: PlainFrame) -> ColumnFrame | None:
         present = np.array([[cell is not None for cell in column] for column in cells], np.bool_)
     values: Floats = np.array(cells, np.float64)  # None becomes NaN, under the mask
     steps = np.array(frame.steps, np.int64)
-    return ColumnFrame(
-        steps, screening.to_whole_ms(times), Matrix(tuple(frame.columns), values, present)
-    )
+    return ColumnFrame(steps, screening.to_whole_ms(times), Matrix(keys, values, present))
+
+
+def _good_names(names: tuple[str, ...]) -> bool:
+    return all(map(_good_name, names)) if len(names) > _MOST_KEPT else _usual_names(names)
+
+
+@lru_cache(maxsize=128)
+def _usual_names(names: tuple[str, ...]) -> bool:
+    """Batch after batch of a run has the same ones."""
+    return all(map(_good_name, names))
 
 
 def _good_name(name: str) -> bool:

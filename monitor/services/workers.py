@@ -18,6 +18,8 @@ _log = logging.getLogger("monitor.workers")
 
 FIRST_BACKOFF_S = 0.25
 LONGEST_BACKOFF_S = 15.0
+YIELDED_SHARE = 3.0
+LONGEST_YIELD_S = 3.0
 
 Work = Callable[[], object]
 """Does a portion of work. A true value means there is more to do at once."""
@@ -38,7 +40,9 @@ class Health:
 class Worker:
     """One thread. ``interval_s`` is the longest pause between two rounds.
 
-    One that ``follows_log`` is woken whenever a log has moved.
+    One that ``follows_log`` is woken whenever a log has moved. While ``pressed`` says that batches
+    wait to be acknowledged it rests three times as long as it worked, 3 s at most: what is on disk
+    can wait, a trainer's spool fills.
     """
 
     name: str
@@ -46,6 +50,7 @@ class Worker:
     interval_s: float
     clock: Clock = monotonic_s
     follows_log: bool = False
+    pressed: Callable[[], bool] = lambda: False
     _wake: threading.Event = field(default_factory=threading.Event)
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -88,6 +93,8 @@ class Worker:
             more, pause_s = self._round()
             if not more:
                 self._wait(pause_s)
+            if self.pressed():
+                self._stop.wait(min(self._last_round_s * YIELDED_SHARE, LONGEST_YIELD_S))
 
     def _round(self) -> tuple[bool, float]:
         began = self.clock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,6 +11,7 @@ from sqlalchemy.engine import Connection, Row
 
 from monitor.domain.block import FULL_TIER, Block, Bucket, Summary
 from monitor.storage import tables
+from monitor.storage.dialects import insert_rows
 
 _BLOCK = tables.block.c
 _BUCKET = tables.bucket.c
@@ -20,6 +22,10 @@ _BUCKET_NAMES = (
     "series first_step first_time last_step count non_finite low high mean last last_kind".split()
 )
 _BARE_NAMES = "first_step first_time count non_finite low high mean".split()
+_BLOCK_COLUMNS = ("run", "attempt", "series", "rank", "tier", "body", *_SUMMARY_NAMES)
+_BUCKET_COLUMNS = ("run", "attempt", *_BUCKET_NAMES)
+_of_summary = attrgetter(*_SUMMARY_NAMES)
+_of_bucket = attrgetter(*_BUCKET_NAMES)
 _CHUNK = 500
 _CLEAR_BUCKETS = sa.delete(tables.bucket).where(
     _BUCKET.series == sa.bindparam("s"),
@@ -48,22 +54,10 @@ class SqlBlocks:
 
     def add(self, run: str, blocks: Sequence[Block], buckets: Sequence[Bucket]) -> None:
         number, attempts = self._places(run)
-        if blocks:
-            rows = [_to_row(number, attempts, block) for block in blocks]
-            self._connection.execute(sa.insert(tables.block), rows)
-        self._add_buckets(number, attempts, buckets)
-
-    def _add_buckets(
-        self, number: int, attempts: dict[str, int], buckets: Sequence[Bucket]
-    ) -> None:
-        if not buckets:
-            return
-        rows = [
-            {name: getattr(bucket, name) for name in _BUCKET_NAMES}
-            | {"run": number, "attempt": attempts[bucket.attempt]}
-            for bucket in buckets
-        ]
-        self._connection.execute(sa.insert(tables.bucket), rows)
+        rows = [_to_row(number, attempts, block) for block in blocks]
+        insert_rows(self._connection, "block", _BLOCK_COLUMNS, rows)
+        bare = [(number, attempts[bucket.attempt], *_of_bucket(bucket)) for bucket in buckets]
+        insert_rows(self._connection, "bucket", _BUCKET_COLUMNS, bare)
 
     def summaries(
         self, run: str, series: Sequence[int], *, first_step: int | None, last_step: int | None
@@ -197,16 +191,9 @@ def _touching(
     return query
 
 
-def _to_row(run: int, attempts: dict[str, int], block: Block) -> dict[str, Any]:
-    values = {name: getattr(block.summary, name) for name in _SUMMARY_NAMES}
-    return values | {
-        "run": run,
-        "series": block.series,
-        "attempt": attempts[block.attempt],
-        "rank": block.rank,
-        "tier": block.tier,
-        "body": block.body,
-    }
+def _to_row(run: int, attempts: dict[str, int], block: Block) -> tuple[Any, ...]:
+    place = (run, attempts[block.attempt], block.series, block.rank, block.tier, block.body)
+    return (*place, *_of_summary(block.summary))
 
 
 def _to_block(row: Row[Any], attempt: str, body: bytes) -> Block:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import struct
 import threading
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ _HEAD = struct.Struct("<I")
 _BLOCK = struct.Struct("<IBBBB")
 _DIFFERENCES: tuple[np.dtype[Any], ...] = tuple(np.dtype(t) for t in ("i1", "<i2", "<i4", "<i8"))
 _MAX_INFLATED = 1 << 28
+_LONGEST_KEPT = 1 << 16
+_MOST_KEPT = 2_000
 _local = threading.local()
 
 
@@ -60,24 +63,32 @@ def pack_entry(
     frames: tuple[ColumnFrame, ...], records: tuple[Record, ...], note: dict[str, Any]
 ) -> bytes:
     """The body of a log row."""
-    heads: list[dict[str, Any]] = []
+    heads: list[str] = []
     arrays: list[bytes] = []
     for frame in frames:
         keys, values_KS, present = _as_matrix(frame)
         small = narrow(values_KS)
-        heads.append(
-            {"n": len(frame.steps), "k": keys, "f": small.itemsize, "m": present is not None}
-        )
+        mask = "false" if present is None else "true"
+        names = _names_text(keys) if len(keys) <= _MOST_KEPT else _to_text(keys)
+        heads.append(f'{{"n":{len(frame.steps)},"k":{names},"f":{small.itemsize},"m":{mask}}}')
         arrays += [frame.steps.tobytes(), frame.times.tobytes(), small.tobytes()]
         if present is not None:
             arrays.append(np.packbits(present).tobytes())
-    head: dict[str, Any] = {"f": heads}
+    more = ""
     if records:
-        head["r"] = [to_plain(record) for record in records]
+        more += f',"r":{_to_text([to_plain(record) for record in records])}'
     if note:
-        head["n"] = note
-    text = json.dumps(head, separators=(",", ":")).encode()
+        more += f',"n":{_to_text(note)}'
+    text = f'{{"f":[{",".join(heads)}]{more}}}'.encode()
     return _tools()[0].compress(b"".join([_HEAD.pack(len(text)), text, *arrays]))
+
+
+def _to_text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+_names_text = lru_cache(maxsize=128)(_to_text)
+"""Batch after batch has the same names."""
 
 
 def _as_matrix(frame: ColumnFrame) -> tuple[tuple[str, ...], Floats, Mask | None]:
@@ -100,7 +111,9 @@ def unpack_entry(
     """Frames, records and note of a log row's body. The arrays are read-only."""
     data = _inflate(body)
     (length,) = _HEAD.unpack_from(data)
-    head = json.loads(data[_HEAD.size : _HEAD.size + length])
+    text = data[_HEAD.size : _HEAD.size + length]
+    plain = len(text) <= _LONGEST_KEPT and b'"r":' not in text and b'"n":{' not in text
+    head = _usual_head(text) if plain else _head(text)
     at = _HEAD.size + length
     frames: list[ColumnFrame] = []
     for frame in head["f"]:
@@ -110,8 +123,19 @@ def unpack_entry(
     return tuple(frames), records, head.get("n", {})
 
 
+def _head(text: bytes) -> dict[str, Any]:
+    head: dict[str, Any] = json.loads(text)
+    for frame in head["f"]:
+        frame["k"] = tuple(frame["k"])
+    return head
+
+
+_usual_head = lru_cache(maxsize=128)(_head)
+"""Batch after batch has the same keys: hundreds of names to be read once. Not to be changed."""
+
+
 def _unpack_frame(data: bytes, at: int, head: dict[str, Any]) -> tuple[ColumnFrame, int]:
-    rows, keys = int(head["n"]), tuple(head["k"])
+    rows, keys = int(head["n"]), head["k"]
     cells = rows * len(keys)
     steps = np.frombuffer(data, "<i8", rows, at)
     times = np.frombuffer(data, "<f8", rows, at + 8 * rows)

@@ -1,152 +1,110 @@
-"""How fast batches are stored durably, and what a point weighs at rest.
+"""A burst of batches over HTTP into a real server that seals and judges meanwhile.
 
-    python tests/bench/ingest.py [--points 2000000] [--url URL] [--workers 4]
+    python -m tests.bench.ingest [--points 4000000] [--runs 8] [--url URL]
 
-Batches of about 1,000 values of 333 series, three steps each, hook-like values (float32) with a
-fresh random mantissa: nothing to gain by compression. The last line is one JSON object.
+The server is a process of its own on the same cores as the load. Every batch is on disk before it
+is answered. After the burst the lag of both readers is read from /metrics until it is nought. The
+last line is one JSON object; ``*_cpu_us`` are microseconds of processor time, which a busy machine
+does not change much, where ``*_per_s`` are wall time.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
+import os
+import re
+import statistics
 import sys
 import tempfile
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+import urllib.request
 from pathlib import Path
 
-import numpy as np
+from tests.bench.parts.load import POINTS, SERIES, Bodies, Connection, burst, variants
+from tests.bench.parts.server import Server, serving
 
-from monitor.clock import wall_s
-from monitor.services.ingest import Ingest
-from monitor.services.sealing import Sealer
-from monitor.storage.base import Snapshot
-from monitor.storage.engine import open_database
-from monitor.storage.migrate import upgrade
-
-SERIES, STEPS = 333, 3
+TRIALS = 20
+CATCH_UP_S = 300.0
 
 
-def bodies(run: str, count: int, source: str) -> list[bytes]:
-    """``count`` batches of one source."""
-    rng = np.random.default_rng(0)
-    now = time.time()
-    made: list[bytes] = []
-    for seq in range(count):
-        steps = list(range(seq * STEPS, (seq + 1) * STEPS))
-        jitter = rng.normal(0, 0.003, STEPS)
-        values = rng.normal(1.0, 0.1, (SERIES, STEPS)).astype(np.float32).astype(float)
-        frame = {
-            "steps": steps,
-            "times": [now + s * 0.09 + float(j) for s, j in zip(steps, jitter, strict=True)],
-            "columns": {f"grad_norm/layer{i}": values[i].tolist() for i in range(SERIES)},
-        }
-        head = {"v": 1, "run": run, "attempt": "a", "source": source, "seq": seq}
-        made.append(json.dumps(head | {"sent_at": now, "frames": [frame]}).encode())
-    return made
+def lag(server: Server) -> dict[str, int]:
+    """Entries each reader has still to work off."""
+    with urllib.request.urlopen(f"http://{server.host}:{server.port}/metrics") as answer:
+        text = answer.read().decode()
+    found = re.findall(r'watchkeeper_reader_lag_entries\{reader="(\w+)"\} ([\d.]+)', text)
+    return {reader: int(float(entries)) for reader, entries in found}
 
 
-def measure(url: str, points: int, workers: int) -> dict[str, float]:
-    """Points a second into the log with the sealer at work, then bytes at rest."""
-    database = open_database(url)
-    upgrade(database)
-    before = database.size_bytes()
-    ingest, sealer = Ingest(database, wall_s), Sealer(database, wall_s, "bench")
-    runs = [f"bench-{i}" for i in range(workers)]
-    each = points // (SERIES * STEPS) // workers
-    work = {run: bodies(run, each, "s") for run in runs}
-    stop = threading.Event()
-    seals: list[float] = []
+def caught_up(server: Server) -> dict[str, float]:
+    """How far behind both readers are after a burst, and how long until they are not.
 
-    def seal() -> None:
-        while not stop.is_set():
-            for run in runs:
-                began = time.perf_counter()
-                if sealer.seal(run).points:
-                    seals.append(time.perf_counter() - began)
-                drop(database, run)
-            stop.wait(0.2)
+    The sealer leaves what is younger than 20 s or less than 256 entries in the log.
+    """
+    began, behind = time.perf_counter(), lag(server)
+    found: dict[str, float] = {f"{reader}_lag_points": n * POINTS for reader, n in behind.items()}
+    while time.perf_counter() - began < CATCH_UP_S:
+        behind = lag(server)
+        for reader, entries in behind.items():
+            if not entries:
+                found.setdefault(f"{reader}_caught_up_s", round(time.perf_counter() - began, 1))
+        if not any(behind.values()):
+            break
+        time.sleep(0.5)
+    return found
 
-    thread = threading.Thread(target=seal)
-    thread.start()
-    began = time.perf_counter()
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(lambda run: [ingest.accept(body) for body in work[run]], runs))
-    took_s = time.perf_counter() - began
-    stop.set()
-    thread.join()
-    written = catch_up(database, sealer, runs)
-    total = each * workers * SERIES * STEPS
-    size = settled_size(url, database) - before
-    database.close()
+
+def floor_us() -> float:
+    """Microseconds of processor time to understand a batch as JSON: nothing can be cheaper."""
+    body = Bodies("floor", time.time(), variants(count=1)).batch(1)
+    took: list[float] = []
+    for _ in range(TRIALS):
+        began = time.process_time()
+        json.loads(body)
+        took.append((time.process_time() - began) * 1e6)
+    return statistics.median(took)
+
+
+def measure(server: Server, points: int, runs: int) -> dict[str, object]:
+    names = [f"burst-{i}" for i in range(runs)]
+    each = max(1, points // POINTS // runs)
+    Connection(server.host, server.port).close()
+    server_cpu, load_cpu = server.cpu_s(), time.process_time()
+    took_s, waits = burst(server.host, server.port, names, each)
+    batches = each * runs
+    burst_cpu = server.cpu_s() - server_cpu
+    load_cpu = time.process_time() - load_cpu
+    behind = caught_up(server)
+    all_cpu = server.cpu_s() - server_cpu
+    floor = floor_us()
     return {
-        "points": total,
-        "points_per_s": round(total / took_s),
-        "seal_median_s": round(float(np.median(seals or [0])), 4),
-        "seal_max_s": round(max(seals, default=0.0), 4),
-        "catch_up_s": round(written[0], 3),
-        "bytes_per_point": round(size / total, 2),
-        "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "points": batches * POINTS,
+        "points_per_s": round(batches * POINTS / took_s),
+        "server_cpu_us_per_batch": round(burst_cpu / batches * 1e6),
+        "server_cpu_us_per_batch_caught_up": round(all_cpu / batches * 1e6),
+        "load_cpu_us_per_batch": round(load_cpu / batches * 1e6),
+        "json_cpu_us_per_batch": round(floor),
+        "server_to_json": round(burst_cpu / batches * 1e6 / floor, 2),
+        "wait_p50_ms": round(statistics.median(waits) * 1e3, 1),
+        "wait_p99_ms": round(sorted(waits)[int(len(waits) * 0.99)] * 1e3, 1),
+        "wait_max_ms": round(max(waits) * 1e3, 1),
+        **behind,
+        "peak_mib": server.peak_mib(),
     }
-
-
-def drop(database, run: str) -> None:
-    """Stand in for detection: a snapshot at the head lets the log go."""
-
-    def move(work) -> None:
-        work.readers.save_snapshot(Snapshot(run, "detection", work.log.head(run), {}))
-
-    database.write(move)
-
-
-def catch_up(database, sealer: Sealer, runs: list[str]) -> tuple[float, int]:
-    began = time.perf_counter()
-    written = 0
-    for run in runs:
-        drop(database, run)
-        sealed = sealer.seal(run)
-        while sealed.more:
-            written += sealed.written
-            sealed = sealer.seal(run)
-        sealer.seal(run)
-    return time.perf_counter() - began, written
-
-
-def settled_size(url: str, database) -> int:
-    """The size once freed pages have been given back (the log is gone by then)."""
-    with database.migrating() as connection:
-        connection.exec_driver_sql("SELECT 1")
-    engine = database._writer_engine if url.startswith("sqlite") else database._engine
-    raw = engine.raw_connection()
-    try:
-        if url.startswith("sqlite"):
-            raw.execute("VACUUM")
-            raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        else:
-            raw.driver_connection.rollback()
-            raw.driver_connection.autocommit = True
-            raw.driver_connection.execute("VACUUM FULL")
-            raw.driver_connection.autocommit = False
-    finally:
-        raw.close()
-    return database.size_bytes()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--points", type=int, default=2_000_000)
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--url")
+    parser.add_argument("--points", type=int, default=4_000_000)
+    parser.add_argument("--runs", type=int, default=8)
+    parser.add_argument("--url", help="a PostgreSQL database; without it SQLite in a new folder")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        url = args.url or f"sqlite:///{Path(folder) / 'bench.db'}"
-        result = measure(url, args.points, args.workers)
-    sys.stdout.write(
-        json.dumps({"bench": "ingest", "database": url.split(":")[0], **result}) + "\n"
-    )
+    load_before = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder), args.url) as server:
+        found = measure(server, args.points, args.runs)
+    head = {"bench": "ingest", "database": (args.url or "sqlite").split(":")[0], "series": SERIES}
+    loads = {"load_before": round(load_before, 1), "load_after": round(os.getloadavg()[0], 1)}
+    sys.stdout.write(json.dumps(head | found | loads) + "\n")
 
 
 if __name__ == "__main__":
