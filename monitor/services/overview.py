@@ -182,6 +182,7 @@ class Overview:
         """An alert with its history, its messages, and its text as a message would put it."""
         view = self.alert(uow, alert)
         incident = incidents(uow.alerts.of_incident(view.incident) or [alert])[0]
+        named = {channel.id: channel.name for channel in uow.channels.all()}
         messages = [
             MessageView(
                 id=row.id,
@@ -194,6 +195,7 @@ class Overview:
                 held=row.held,
                 folded_into=row.folded_into,
                 tries=[TryView(t.at, t.status, t.latency_s, t.error) for t in tries],
+                channel_name=named.get(row.channel, row.channel),
             )
             for row, tries in uow.outbox.of_alert(alert.id)
         ]

@@ -168,6 +168,7 @@ class MessageView:
     held: str
     folded_into: str
     tries: list[TryView]
+    channel_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

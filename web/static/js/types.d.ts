@@ -57,7 +57,7 @@ export interface Alert {
 }
 export interface AlertChange { old: string; new: string; reason: string; at: number; step: number | null; by: string | null }
 export interface Try { at: number; status: number | null; latency_s: number; error: string }
-export interface Message { id: string; channel: string; moment: string; state: string; created_at: number; settled_at: number | null; tries: Try[] }
+export interface Message { id: string; channel: string; channel_name: string; moment: string; state: string; created_at: number; settled_at: number | null; tries: Try[] }
 export interface AlertDetail extends Alert { changes: AlertChange[]; messages: Message[]; text: string }
 export interface Sampling { id: string; weights_step: number; at: number; day: string; attempt: string; count: number }
 export interface AnswerOut {

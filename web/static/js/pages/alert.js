@@ -85,6 +85,13 @@ function paintSide(one) {
   paintHistory(one);
 }
 
+/** What came of each try, where that was not one that went well. @param {import('../types').Message} message */
+function triesOf(message) {
+  if (message.tries.length === 1 && !message.tries[0].error) return [];
+  const texts = message.tries.map((one) => `${when(one.at)} ${one.status ?? 'no answer'} in ${one.latency_s.toFixed(1)} s${one.error ? `: ${one.error}` : ''}`);
+  return texts.map((text) => h('span', { class: 'try note' }, foreign(text)));
+}
+
 /** @param {AlertDetail} one */
 function paintHistory(one) {
   /** @type {[number, Node[], boolean][]} */
@@ -94,10 +101,9 @@ function paintHistory(one) {
     rows.push([change.at, [h('span', {}, h('b', {}, change.new), foreign(`${who}${change.step === null ? '' : `, step ${count(change.step)}`}${change.reason ? `: ${change.reason.replaceAll('_', ' ')}` : ''}`))], true]);
   }
   for (const message of one.messages) {
-    const tries = message.tries.length;
-    const end = message.tries.at(-1);
     const took = message.settled_at === null ? '' : `, ${duration(message.settled_at - message.created_at)}`;
-    rows.push([message.settled_at ?? message.created_at ?? one.opened_at, [h('span', { class: 'quiet' }, foreign(`${message.moment}: ${message.channel} ${message.state}${took}${tries > 1 ? `, ${tries} tries` : ''}${end?.error ? ` (${end.error})` : ''}`))], true]);
+    const said = foreign(`${message.moment}: ${message.channel_name || message.channel} ${message.state.replaceAll('_', ' ')}${took}`);
+    rows.push([message.settled_at ?? message.created_at ?? one.opened_at, [h('span', { class: 'quiet' }, said), ...triesOf(message)], true]);
   }
   rows.sort((a, b) => a[0] - b[0]);
   if (one.state !== 'resolved') rows.push([now(), [h('span', {}, `Now, step ${count(run?.last_step ?? one.last_step)}. ${one.state === 'firing' ? 'Waiting for a person' : 'Somebody has it'}`)], false]);
