@@ -92,7 +92,7 @@ class Straggler(Detector):
 
     def _sample(self, frame: StepFrame) -> _Sample | None:
         """The slowest rank of a step. Own work is the compute and data time, or the step less its
-        wait in the collectives, or failing both the step itself."""
+        wait in the collectives; failing both the step with its own wait for data in it."""
         steps, data = by_rank(frame, "step_s"), by_rank(frame, "data_wait_s")
         compute, waits = by_rank(frame, "compute_s"), by_rank(frame, "collective_wait_s")
         if compute:
@@ -100,7 +100,7 @@ class Straggler(Detector):
         elif waits:
             work = {rank: steps[rank] - wait for rank, wait in waits.items() if rank in steps}
         else:
-            work = steps or data
+            work = _by_data(steps, data) or steps or data
         if len(work) < 2:
             return None
         worst = max(work, key=lambda rank: work[rank])
@@ -181,6 +181,18 @@ class Straggler(Detector):
     def restore(self, state: dict[str, Any]) -> None:
         window = [_Sample(**sample) for sample in state["window"]]
         self._memory = _Memory(**{**state, "window": window})
+
+
+def _by_data(steps: dict[int, float], data: dict[int, float]) -> dict[int, float]:
+    """Own work where all steps take the same, since all wait for each other: what is left without
+    the longest wait for data is everybody's, and each has its own wait besides."""
+    if len(steps) < 2 or steps.keys() != data.keys():
+        return {}
+    usual = median(list(steps.values()))
+    if max(steps.values()) > 1.05 * usual:
+        return {}
+    common = max(usual - max(data.values()), 0.05 * usual)
+    return {rank: common + wait for rank, wait in data.items()}
 
 
 def _causes(excess_s: float, from_data_s: float) -> tuple[Cause, ...]:

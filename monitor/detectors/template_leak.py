@@ -66,6 +66,9 @@ class _Memory:
     train: float | None = None
     heldout: float | None = None
     gap: float | None = None
+    sampling: str = ""
+    answers_n: int = 0
+    answers_with: int = 0
     answers_reference: float | None = None
     answers_open: bool = False
 
@@ -80,6 +83,7 @@ class TemplateLeak(Detector):
     )  # fmt: skip
     kinds: ClassVar[tuple[str, ...]] = ("pretrain", "continued", "other")
     hold: ClassVar[Hold] = Hold(k=1, m=1, calm=20)
+    hears: ClassVar[bool] = True
 
     @classmethod
     def hold_of(cls, subject: str) -> Hold:
@@ -94,11 +98,11 @@ class TemplateLeak(Detector):
 
     def update(self, frame: StepFrame) -> list[Verdict]:
         """Judge the batch of this step and the answers sampled at it."""
-        if self._gate.enter(frame):
+        if frame.values and self._gate.enter(frame):
             # Resumed data is the same data: what is usual stays, the window begins anew.
             self._memory.window, self._memory.onset = [], None
         self._losses(frame)
-        verdicts = self._answers(frame)
+        verdicts = [v for share in self._samplings(frame) for v in self._answers(frame, share)]
         share = finite(frame, "template_share")
         return verdicts if share is None else verdicts + self._batch(frame, share)
 
@@ -242,11 +246,29 @@ class TemplateLeak(Detector):
 
     # -- answers ----------------------------------------------------------------------------------
 
-    def _answers(self, frame: StepFrame) -> list[Verdict]:
+    def _samplings(self, frame: StepFrame) -> list[float]:
+        """Shares of answers with template marks: as logged, or of a sampling that is complete."""
+        memory, shares = self._memory, []
+        logged = finite(frame, "template_share/answers")
+        if logged is not None:
+            shares.append(logged)
+        for event in frame.events:
+            if event.kind != "answer":
+                continue
+            if event.data.get("sampling") != memory.sampling:
+                if memory.answers_n:
+                    shares.append(memory.answers_with / memory.answers_n)
+                memory.sampling = str(event.data.get("sampling"))
+                memory.answers_n = memory.answers_with = 0
+            memory.answers_n += 1
+            memory.answers_with += int(bool(event.data.get("templates")))
+            if memory.answers_n == event.data.get("size"):
+                shares.append(memory.answers_with / memory.answers_n)
+                memory.answers_n = memory.answers_with = 0
+        return shares
+
+    def _answers(self, frame: StepFrame, share: float) -> list[Verdict]:
         memory = self._memory
-        share = finite(frame, "template_share/answers")
-        if share is None:
-            return []
         if memory.answers_reference is None:
             memory.answers_reference = share
             return []

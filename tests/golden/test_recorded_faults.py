@@ -1,4 +1,4 @@
-"""Judges of loader, updates, ranks and pace on recorded runs, read as `watchkeeper backtest` does."""
+"""Judges of loader, updates, ranks and pace on recorded runs, read as a backtest reads them."""
 
 from __future__ import annotations
 

@@ -218,6 +218,27 @@ def test_answers_that_begin_to_speak_in_templates() -> None:
     assert (first.subject, first.step) == ("answers", 2500)
 
 
+def sampling(step: int, marks: Sequence[int]) -> StepFrame:
+    told = tuple(
+        StepEvent("answer", f"p{i}", 0.0, data={
+            "sampling": f"s{step}", "size": len(marks), "step": step, "templates": n,
+        })
+        for i, n in enumerate(marks)
+    )  # fmt: skip
+    return StepFrame("a0", 0, step, float(step), {}, told)
+
+
+def test_marks_in_sampled_answers_are_counted_sampling_by_sampling() -> None:
+    given = [
+        sampling(100, [0] * 8),
+        sampling(200, [0] * 8),
+        sampling(300, [0, 2, 1, 0, 0, 0, 1, 0]),
+    ]
+    (only,) = bad(judged(made("template_leak"), given))
+    assert (only.subject, only.step) == ("answers", 300)
+    assert "38 % of the sampled answers" in evidence(only).summary
+
+
 # -- dead_update ----------------------------------------------------------------------------------
 
 GROUPS = ("attn_qkv", "mlp_in", "total")
@@ -398,3 +419,17 @@ def test_a_rank_that_waits_for_data_is_told_so() -> None:
 def test_work_that_goes_round_is_no_straggler() -> None:
     turn = rank_times(lambda s, r: 0.5 if r == (s // 10) % 4 else 0.0)
     assert bad(judged(made("straggler"), frames(range(0, 2000, 10), turn))) == []
+
+
+def test_ranks_that_all_take_as_long_are_told_apart_by_their_waits_for_data() -> None:
+    def values(s: int) -> Values:
+        waits = {r: 0.33 if r == 1 else 0.01 for r in range(4)}
+        return {
+            f"{name}@rank{r}": value
+            for r, wait in waits.items()
+            for name, value in (("step_s", 0.38 + 0.001 * r), ("data_wait_s", wait))
+        }
+
+    first = bad(judged(made("straggler"), frames(range(0, 2000, 50), values)))[0]
+    assert first.subject == "rank1"
+    assert "loader is slow" in evidence(first).causes[0].text
