@@ -20,6 +20,14 @@ router = APIRouter(prefix="/api/v1", tags=["channels"], dependencies=[Reading], 
 Name = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f]*$")]
 Tag = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]*$")]
 
+Hours = Annotated[
+    str,
+    Field(
+        max_length=100,
+        description="22:00-07:00 and a time zone (else the run's); empty: the server's.",
+    ),
+]
+
 
 class RouteBody(BaseModel):
     """What the channel hears of: this severity and above; with tags only runs that have one."""
@@ -39,6 +47,7 @@ class NewChannel(BaseModel):
     name: Name = ""
     config: dict[str, str] = Field(default_factory=dict)
     route: RouteBody = Field(default_factory=RouteBody)
+    quiet_hours: Hours = ""
     enabled: bool = True
 
 
@@ -51,7 +60,12 @@ class ChangedChannel(BaseModel):
     name: Name | None = None
     config: dict[str, str | None] | None = None
     route: RouteBody | None = None
+    quiet_hours: Hours | None = None
     enabled: bool | None = None
+
+    def draft(self) -> Draft:
+        """What the service is asked to change."""
+        return Draft(self.name, self.config, _route(self.route), self.quiet_hours, self.enabled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +108,14 @@ def list_channels(channels: ChannelsPart) -> Plain:
 @router.post("/channels", status_code=201, response_model=ChannelView)
 def create_channel(body: NewChannel, channels: ChannelsPart) -> Plain:
     """Make a channel."""
-    draft = Draft(body.name, body.config, _route(body.route), body.enabled)
+    draft = Draft(body.name, body.config, _route(body.route), body.quiet_hours, body.enabled)
     return Plain(channels.create(body.format, draft), status_code=201)
 
 
 @router.patch("/channels/{channel}", response_model=ChannelView, responses=MISSING)
 def change_channel(channel: str, body: ChangedChannel, channels: ChannelsPart) -> Plain:
     """Change a channel, or switch it on or off."""
-    return Plain(
-        channels.change(channel, Draft(body.name, body.config, _route(body.route), body.enabled))
-    )
+    return Plain(channels.change(channel, body.draft()))
 
 
 @router.delete("/channels/{channel}", status_code=204, responses=MISSING)

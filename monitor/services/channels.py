@@ -13,10 +13,12 @@ from monitor.clock import Clock, monotonic_s
 from monitor.domain import routing
 from monitor.domain.routing import Route
 from monitor.domain.secrets import masked
+from monitor.domain.silence import parse_hours
 from monitor.errors import Conflict, InvalidChannel, NotFound
 from monitor.formats import format_names, load_format
 from monitor.formats.base import AlertText, Format, FormField, Message, Request
 from monitor.services.delivery import Answered, send
+from monitor.services.gates import QUIET_HOURS
 from monitor.storage.base import Channel, Database, UnitOfWork
 
 LONGEST_VALUE = 4096
@@ -63,6 +65,7 @@ class ChannelView:
     fixed: bool
     asleep: str
     route: Route
+    quiet_hours: str
     config: dict[str, str]
 
 
@@ -80,11 +83,15 @@ class TestAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What is to be changed; None leaves it as it is. In ``config`` None takes a value away."""
+    """What is to be changed; None leaves it as it is. In ``config`` None takes a value away.
+
+    ``quiet_hours``: ``22:00-07:00 [Zone/Name]``; empty: those of the server's settings.
+    """
 
     name: str | None = None
     config: Mapping[str, str | None] | None = None
     route: Route | None = None
+    quiet_hours: str | None = None
     enabled: bool | None = None
 
 
@@ -187,6 +194,7 @@ class Channels:
             fixed=channel.id in self._fixed,
             asleep=asleep(made),
             route=routing.route_of(channel.config),
+            quiet_hours=str(channel.config.get(QUIET_HOURS) or ""),
             config=_shown(made.fields, channel.config),
         )
 
@@ -210,6 +218,8 @@ class Channels:
         config = dict(held.config)
         if draft.route is not None:
             config[routing.KEY] = {"severity": draft.route.severity, "tags": list(draft.route.tags)}
+        if draft.quiet_hours is not None:
+            config[QUIET_HOURS] = _hours(draft.quiet_hours)
         if draft.config is not None or not held.config:
             config = _filled(made, config, draft.config or {})
             self._examine(made, held.config, config, draft.config or {})
@@ -275,6 +285,14 @@ def _known(name: str) -> Format:
         raise InvalidChannel(
             f"There is no format named {name!r}.", hint=f"There are {', '.join(format_names())}."
         ) from None
+
+
+def _hours(text: str) -> str:
+    try:
+        parse_hours(text, "UTC")
+    except ValueError as error:
+        raise InvalidChannel(f"Quiet hours: {error}.") from None
+    return " ".join(text.split())
 
 
 def _filled(

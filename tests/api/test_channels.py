@@ -112,6 +112,17 @@ def test_a_channel_lives_and_is_forgotten(house: Running, receiver: Receiver) ->
         assert gone.status_code == 404
 
 
+def test_quiet_hours_are_a_channels_own(house: Running, receiver: Receiver) -> None:
+    made = create(
+        house, "slack", {"url": f"{receiver.url}/x"}, quiet_hours="22:00-07:00  Europe/Amsterdam"
+    )
+    assert made["quiet_hours"] == "22:00-07:00 Europe/Amsterdam"
+    for wrong in ("25:00-07:00", "22:00-07:00 Mars/Olympus", "at night"):
+        assert change(house, made["id"], quiet_hours=wrong).status_code == 422
+    assert change(house, made["id"], name="x").json()["quiet_hours"] == made["quiet_hours"]
+    assert change(house, made["id"], quiet_hours="").json()["quiet_hours"] == ""
+
+
 def test_the_test_button_shows_what_the_receiver_said(house: Running, receiver: Receiver) -> None:
     made = create(house, "slack", {"url": f"{receiver.url}/{MARKER}"}, name="night")
     receiver.script = [(200, b"ok"), (403, b"invalid_token for /" + MARKER.encode())]

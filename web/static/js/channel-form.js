@@ -65,7 +65,7 @@ function filled(form, format) {
     config[spec.name] = data.has(`drop.${spec.name}`) ? null : String(data.get(`config.${spec.name}`) ?? '').trim();
   }
   const tags = String(data.get('tags') ?? '').split(',').map((tag) => tag.trim()).filter(Boolean);
-  return { name: String(data.get('name') ?? '').trim(), config, route: { severity: String(data.get('severity')), tags } };
+  return { name: String(data.get('name') ?? '').trim(), config, route: { severity: String(data.get('severity')), tags }, quiet_hours: String(data.get('quiet_hours') ?? '').trim() };
 }
 
 /**
@@ -92,11 +92,11 @@ export function channelForm(formats, held, done) {
 
   const save = async () => {
     refused.hidden = true;
-    const { name, config, route } = filled(form, format);
+    const { config, ...rest } = filled(form, format);
     try {
       const saved = held
-        ? await send('PATCH', `channels/${encodeURIComponent(held.id)}`, { name, config, route })
-        : await send('POST', 'channels', { format: format.name, name, route, config: Object.fromEntries(Object.entries(config).filter(([, value]) => value)) });
+        ? await send('PATCH', `channels/${encodeURIComponent(held.id)}`, { ...rest, config })
+        : await send('POST', 'channels', { ...rest, format: format.name, config: Object.fromEntries(Object.entries(config).filter(([, value]) => value)) });
       done(/** @type {Channel} */ (saved));
     } catch (problem) {
       refused.hidden = false;
@@ -115,7 +115,8 @@ export function channelForm(formats, held, done) {
     fields,
     h('div', { class: 'fields' },
       field('Hears of', select('severity', SEVERITIES, held?.route.severity ?? 'warning')),
-      field('Only runs tagged', h('input', { name: 'tags', type: 'text', value: held?.route.tags.join(', ') ?? '', placeholder: 'all runs', autocomplete: 'off' }), 'Tags with commas between them; one of them is enough')),
+      field('Only runs tagged', h('input', { name: 'tags', type: 'text', value: held?.route.tags.join(', ') ?? '', placeholder: 'all runs', autocomplete: 'off' }), 'Tags with commas between them; one of them is enough'),
+      field('Quiet hours', h('input', { name: 'quiet_hours', type: 'text', value: held?.quiet_hours ?? '', placeholder: '22:00-07:00 Europe/Amsterdam', maxlength: 100, autocomplete: 'off' }), 'Then only critical alerts are sent, the rest afterwards; without a zone that of the run')),
     refused,
     h('div', { class: 'bar' }, h('button', { type: 'submit', class: 'btn main' }, held ? 'Save' : 'Add the channel'), button('Cancel', () => done(null))),
   );

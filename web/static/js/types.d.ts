@@ -140,6 +140,7 @@ export interface Channel {
   fixed: boolean;
   asleep: string;
   route: { severity: 'info' | 'warning' | 'critical'; tags: string[] };
+  quiet_hours: string;
   config: Record<string, string>;
 }
 

@@ -66,7 +66,7 @@ function deleteButton(act) {
 /** @param {Channel} channel */
 function routeText(channel) {
   const { severity, tags } = channel.route;
-  return h('span', {}, `Hears of ${HEARS[severity]}`, tags.length ? ' of runs tagged ' : ' of all runs', ...(tags.length ? [foreign(tags.join(' or '))] : []));
+  return h('span', {}, `Hears of ${HEARS[severity]}`, tags.length ? ' of runs tagged ' : ' of all runs', ...(tags.length ? [foreign(tags.join(' or '))] : []), channel.quiet_hours ? `; quiet ${channel.quiet_hours}` : '');
 }
 
 /** @param {Channel} channel */
