@@ -24,6 +24,8 @@ UNSETTLED = frozenset({"waiting", "sending", "held"})
 SOON_S = 5.0
 DIGEST_GRACE_S = 60.0
 """What waits for the digest looks again so long after it should have left."""
+LATE_DIGEST_S = 600.0
+"""A digest that is not even queued by then does not come."""
 NOT_WANTED_S = 30 * 86400.0
 DAY_S = 86400.0
 QUIET_HOURS = "quiet_hours"
@@ -116,12 +118,15 @@ class Gates:
 
     def _awaited_digest(self, case: _Case) -> Decision | None:
         """The digest that says it is late: it still goes first."""
-        if case.row.held != "digest":
+        if case.row.held != "digest" or not self.digest_at:
             return None
-        late = any(
-            row.moment == "digest" and row.payload is None and row.state in UNSETTLED
-            for row in case.uow.outbox.of_rule(case.channel.id, "digest", run="")
+        at = time_on(local_day(case.now, case.zone), self.digest_at, case.zone)
+        told = case.uow.outbox.of_rule(case.channel.id, "digest", run="")
+        on_its_way = any(row.payload is None and row.state in UNSETTLED for row in told)
+        not_yet = at <= case.now < at + LATE_DIGEST_S and not any(
+            row.created_at >= at for row in told
         )
+        late = on_its_way or not_yet
         return Decision("hold", case.now + DIGEST_GRACE_S, "digest") if late else None
 
     # -- what goes along -----------------------------------------------------------------------
