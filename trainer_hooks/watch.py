@@ -24,6 +24,7 @@ from typing import Any, TypeVar, Unpack
 
 from trainer_hooks.client import CLOSE_S
 from trainer_hooks.data import Fingerprint, TimedLoader
+from trainer_hooks.loop.answering import Answering
 from trainer_hooks.loop.exits import Exits, status_of
 from trainer_hooks.loop.guard import Errors, guarded
 from trainer_hooks.loop.inert import InertWatch, RankWatch
@@ -84,8 +85,14 @@ class Watch:
         self._early_events: list[Event] = []
         self._link: Link | None = None
         self._recorder: Recorder | None = None
-        self._sampler: Any = None
-        self._sampling_is_off = False
+        self._answering = Answering(
+            model,
+            options,
+            phase=self.phase,
+            note=lambda record: self._to.note(record),
+            errors=self.errors,
+            switched_off=self._switched_off,
+        )
         self._seen_hook_s = 0.0
         self._is_closed = False
         self._schedule = Schedule(options.intervals(), options.overhead_budget)
@@ -152,7 +159,7 @@ class Watch:
         spent_s = self.hook_s + self._instruments.cost_s - self._seen_hook_s
         self._seen_hook_s = self.hook_s
         self._rec.step(number, loss, tokens, grad_norm, hook_s=spent_s)
-        if self._schedule.due("answers", number):
+        if self._schedule.due("answers", number) and self._answering.fits(number):
             self._sample()
             self._schedule.sampled("answers", number, 0.0)
 
@@ -332,28 +339,8 @@ class Watch:
             self._to.note(replace(phase, end_step=self._rec.done, end_at=time.time()))
 
     def _sample(self) -> None:
-        if self._options.prompts is None or self._model is None or self._sampling_is_off:
-            return
-        began_s = time.perf_counter()
-        try:
-            with self.phase("sampling"):
-                self._ask_prompts()
-        except Exception as error:
-            if self.errors.note_part("answers", error):
-                self._sampling_is_off = True
-                self._switched_off("answers", error)
-        else:
-            self.errors.worked("answers")
         # Asked for by the user, shown as a phase: not an overhead of watching.
-        self.hook_s -= time.perf_counter() - began_s
-
-    def _ask_prompts(self) -> None:
-        if self._sampler is None:
-            from trainer_hooks.answers.sampler import Sampler
-
-            self._sampler = Sampler(self._model, self._options.prompts)
-        for answer in self._sampler.sample(self._rec.done, time.time(), self._rec.tokens_seen):
-            self._to.note(answer)
+        self.hook_s -= self._answering.sample(self._rec.done, self._rec.tokens_seen)
 
     def _switched_off(self, name: str, error: Exception) -> None:
         text = f"signal {name} is switched off: {type(error).__name__}: {error}"[:500]

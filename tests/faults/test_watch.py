@@ -314,7 +314,7 @@ def test_answers_are_sampled_when_due(server: StubServer, tmp_path: Path) -> Non
     optimizer = torch.optim.AdamW(model.parameters())
     with watch(
         model, optimizer, server=server.url, spool_dir=tmp_path, prompts=zoo_prompts(),
-        every={"answers": 2, "weights": 0, "probe": 0},
+        every={"answers": 2, "weights": 0, "probe": 0}, answers_share=None,
     ) as w:  # fmt: skip
         w.step(loss=1.0)
         w.step(loss=1.0)

@@ -143,3 +143,64 @@ def test_more_buffers_than_can_be_put_back_are_refused(model, monkeypatch):
     monkeypatch.setattr(module, "MAX_BUFFER_BYTES", 10)
     with pytest.raises(CannotRestoreError, match="buffers"), undisturbed(model):
         pytest.fail("nothing may be measured")
+
+
+def losses_of(folder, sample_at, steps=31):
+    """Bits of the losses of a small model with dropout, sampled by its watch at one step."""
+    from trainer_hooks import watch
+
+    torch.manual_seed(3)
+    random.seed(3)
+    model = Noisy()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    prompts = PromptSet([Prompt("a", "ab", reference="cd")], decodings=[
+        Decoding(max_tokens=4), Decoding(0.8, seed=5, max_tokens=4),
+    ])  # fmt: skip
+    found = []
+    w = watch(
+        model, optimizer, server="http://127.0.0.1:9", spool_dir=folder, prompts=prompts,
+        every={"weights": 0, "probe": 0},
+    )  # fmt: skip
+    for step in range(steps):
+        inputs = torch.randint(VOCAB, (4, 9))
+        loss = nn.functional.cross_entropy(model(inputs).flatten(0, 1), inputs.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        w.step(loss=loss)
+        found.append(float(loss.detach()).hex())
+        if step == sample_at:
+            cached = [p.grad.clone() for p in model.parameters()]
+            w.sample_answers()
+            assert all(
+                torch.equal(a, p.grad) for a, p in zip(cached, model.parameters(), strict=True)
+            )
+            assert model.training
+            assert not model.frozen.training
+    w.close(timeout_s=0.5)
+    assert w.tally().hook_errors == 0
+    return found
+
+
+def test_sampling_in_the_loop_leaves_the_next_twenty_losses_as_they_were(tmp_path):
+    plain = losses_of(tmp_path / "plain", None)
+    assert losses_of(tmp_path / "sampled", 10) == plain
+    assert len(set(plain[11:])) == 20
+
+
+def test_sampling_that_takes_too_long_waits_and_says_so_once(tmp_path):
+    from tests.fixtures.stub_server import StubServer
+    from trainer_hooks import watch
+
+    torch.manual_seed(0)
+    model = Noisy()
+    prompts = PromptSet([Prompt("a", "ab")], decodings=[Decoding(max_tokens=100_000)])
+    with StubServer() as server:
+        with watch(
+            model, torch.optim.SGD(model.parameters(), lr=0.1), server=server.url,
+            spool_dir=tmp_path, prompts=prompts, every={"answers": 1, "weights": 0, "probe": 0},
+        ) as w:  # fmt: skip
+            for _ in range(20):
+                w.step(loss=1.0)
+        assert server.received.records("answer") == []
+        assert [e["name"] for e in server.received.records("event")] == ["answers_postponed"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from trainer_hooks.feed.settings import Feed
+from trainer_hooks.loop.allowance import ANSWERS_LIMIT_S, ANSWERS_SHARE
 from trainer_hooks.loop.facts import count_parameters, gpu_names
 from trainer_hooks.loop.ranks import DEFAULT_EVERY_STEPS, RankTeam, holds_replica, replicated
 from trainer_hooks.machine.flops import flops_per_token
@@ -36,6 +37,8 @@ class Options:
     ping_url: str | None = None
     probe: Any = None
     prompts: Any = None
+    answers_share: float | None = ANSWERS_SHARE
+    answers_limit_s: float | None = ANSWERS_LIMIT_S
     every: Mapping[str, int] = field(default_factory=dict)
     overhead_budget: float | None = DEFAULT_BUDGET
     kind: RunKind = "pretrain"
@@ -153,6 +156,8 @@ class WatchOptions(TypedDict, total=False):
     ping_url: str | None
     probe: Any
     prompts: Any
+    answers_share: float | None
+    answers_limit_s: float | None
     every: Mapping[str, int]
     overhead_budget: float | None
     kind: RunKind

@@ -180,6 +180,7 @@ class Training:
                 "sequence_length": CONTEXT,
             },
             "seeds": {"torch": self.told.seed, "loader": self.told.seed},
+            "answers_share": None,  # a short run is to show some
             "every": {
                 "weights": WEIGHTS_EVERY,
                 "probe": PROBE_EVERY,
