@@ -22,6 +22,8 @@ REFERENCE_STEPS = (20, 500)
 """The reference is the first hundredth of the plan, within these bounds; without a plan, 100."""
 
 WINDOW_STEPS = 64
+FEWEST_ENDS = 32
+"""Of documents in the window: with fewer the length is not known to 20 %, and not told."""
 MAX_SOURCES = 64
 SMOOTHING = 0.5
 
@@ -142,7 +144,7 @@ class FeedMeter:
         # Rows cut documents: tokens over ends is the estimate that a cut does not bias.
         self._documents.append((len(tokens_N), ends))
         total, all_ends = (sum(column) for column in zip(*self._documents, strict=True))
-        if all_ends:
+        if all_ends >= FEWEST_ENDS:
             found["doc_len"] = total / all_ends
 
     def _source_shares(self, names: Sequence[str]) -> dict[str, float]:

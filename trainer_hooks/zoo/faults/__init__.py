@@ -30,6 +30,7 @@ FAULTS: dict[str, str] = {
     "rank_desync": "trainer_hooks.zoo.faults.two_ranks:RankDesync",
     "same_seed": "trainer_hooks.zoo.faults.two_ranks:SameSeed",
     "control_two_ranks": "trainer_hooks.zoo.faults.two_ranks:TwoRanks",
+    "control_grokking": "trainer_hooks.zoo.grokking:Grokking",
     "control_mix_change": "trainer_hooks.zoo.faults.two_sources:MixChange",
     "control_wsd": "trainer_hooks.zoo.faults.controls:StableDecay",
     "control_lr_restart": "trainer_hooks.zoo.faults.controls:LrRestart",

@@ -9,7 +9,7 @@ import torch
 from trainer_hooks.zoo.faults.base import Fault
 from trainer_hooks.zoo.loader import Batch
 
-TEMPLATE = b"<|im_start|>user\nHello.<|im_end|>\n<|im_start|>assistant\n"
+TEMPLATE = b"<|im_start|>user\n"
 SHARE = 0.3
 
 

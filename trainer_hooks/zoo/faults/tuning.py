@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from trainer_hooks.zoo.corpus import Corpus
 from trainer_hooks.zoo.faults.controls import Control
-from trainer_hooks.zoo.faults.template_leak import TEMPLATE, with_template
+from trainer_hooks.zoo.faults.template_leak import with_template
 from trainer_hooks.zoo.loader import MASKED, Batch, Loader, MixedLoader
 from trainer_hooks.zoo.rates import PEAK_LR, constant_lr, cosine_lr
 
@@ -82,8 +82,8 @@ class LoraLinear(nn.Module):
 
 
 def _dressed(batch: Batch) -> Batch:
-    """All rows with the template, whose tokens do not count."""
+    """All rows with the template; the first half of a row, the question, does not count."""
     rows = batch.inputs_BT.shape[0]
     dressed = with_template(batch, rows)
-    dressed.targets_BT[:, : min(len(TEMPLATE), dressed.targets_BT.shape[1] // 2)] = MASKED
+    dressed.targets_BT[:, : dressed.targets_BT.shape[1] // 2] = MASKED
     return dressed

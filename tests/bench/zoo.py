@@ -1,0 +1,187 @@
+"""Fresh runs of the zoo, judged: which faults are found, how soon, by whom, and what is cried wolf.
+
+``python -m tests.bench.zoo [FAULT ...] [--seeds N] [--keep FOLDER]`` trains; with ``--from FOLDER``
+it judges recorded runs (``*.wire.jsonl``, as ``--keep`` leaves them). The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tests.fixtures.traces import Told
+from tests.fixtures.zoo_runs import judge_batches, read_batches, train_recorded, write_batches
+
+ANY_STEP = 10_000
+CAUGHT_BY: dict[str, tuple[int, tuple[str, ...]]] = {
+    "stale_loader": (20, ("stale_data",)),
+    "over_training": (400, ("overconfidence", "stale_data")),
+    "no_decay": (ANY_STEP, ("norm_blowup", "effective_lr_decay")),
+    "zero_lr": (40, ("dead_update", "loss_plateau")),
+    "nan_loss": (1, ("non_finite",)),
+    "bad_batch": (5, ("loss_spike",)),
+    "slow_loader": (150, ("data_stall",)),
+    "frozen_layer": (40, ("dead_update",)),
+    "bf16_weights": (200, ("dead_update",)),
+    "resume_noopt": (50, ("resume_jump",)),
+    "lr_times_ten": (50, ("resume_jump", "loss_spike", "divergence")),
+    "template_leak": (50, ("template_leak",)),
+    "label_shift": (200, ("train_heldout_gap", "divergence", "slow_drift")),
+    "counted_twice": (50, ("resume_jump", "train_heldout_gap", "loss_spike", "divergence")),
+    "dropout_in_eval": (200, ("train_heldout_gap", "slow_drift")),
+    "source_regression": (300, ("source_regression",)),
+    "starved_source": (100, ("data_drift", "source_regression")),
+    "slow_progress": (450, ("loss_plateau",)),
+    "short_answers": (450, ("answers_drift",)),
+    "rank_desync": (51, ("rank_desync",)),
+    "same_seed": (151, ("rank_twins",)),
+}
+"""By fault: within how many steps of the onset it has to be found, and by whom."""
+
+QUICK = ("stale_loader", "bad_batch", "frozen_layer", "control_lr_restart")
+ONSET_SLACK = 0.1
+OF_THE_MACHINE = ("throughput_drop", "straggler", "behind_plan")
+"""They judge real times: on a machine that others use as well they are right, and beside the point."""
+
+
+@dataclass(slots=True)
+class Judged:
+    """One run: its truth and its alerts."""
+
+    name: str
+    truth: dict[str, Any]
+    told: list[Told] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        return self.truth["onset"] is None
+
+    @property
+    def caught(self) -> Told | None:
+        """The first alert of the right detector in time."""
+        limit, detectors = CAUGHT_BY.get(self.truth["fault"], (0, ()))
+        onset = self.truth["onset"]
+        right = [
+            told
+            for told in self.told
+            if told.detector in detectors and onset <= told.opened <= onset + limit
+        ]
+        return min(right, key=lambda told: told.opened) if right else None
+
+    @property
+    def wrong(self) -> list[Told]:
+        """Warnings or worse before anything was wrong, or where nothing ever was."""
+        onset = self.truth["onset"]
+        return [
+            told
+            for told in self.told
+            if told.severity != "info"
+            and told.detector not in OF_THE_MACHINE
+            and (onset is None or told.opened < onset)
+        ]
+
+    @property
+    def healthy_steps(self) -> int:
+        return int(self.truth["steps"] if self.is_sound else self.truth["onset"] - 1)
+
+
+def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any], list[dict[str, Any]]]]:
+    """Runs that lie in a folder, with their truth."""
+    for path in sorted(folder.glob("*.wire.jsonl*")):
+        truth = folder / f"{path.name.partition('.wire')[0]}.truth.json"
+        if truth.exists():
+            yield truth.name.partition(".")[0], json.loads(truth.read_text()), read_batches(path)
+
+
+def trained(
+    faults: Sequence[str], seeds: int, keep: Path | None
+) -> Iterator[tuple[str, dict[str, Any], list[dict[str, Any]]]]:
+    """Runs that are trained now; kept where asked."""
+    from trainer_hooks.zoo.run import truth
+
+    for fault in faults:
+        for seed in range(seeds):
+            told = truth(fault, seed=seed)
+            facts = {
+                name: getattr(told, name) for name in ("fault", "seed", "steps", "onset", "end")
+            }
+            batches = train_recorded(fault, seed=seed)
+            name = f"{fault}-s{seed}"
+            if keep is not None:
+                keep.mkdir(parents=True, exist_ok=True)
+                write_batches(keep / f"{name}.wire.jsonl.gz", batches)
+                (keep / f"{name}.truth.json").write_text(json.dumps(facts))
+            yield name, facts, batches
+
+
+def describe(run: Judged) -> str:
+    """What was said of a run, line by line."""
+    onset = run.truth["onset"]
+    caught = run.caught
+    verdict = "sound" if run.is_sound else "MISSED"
+    if caught is not None:
+        verdict = f"caught by {caught.detector} after {caught.opened - onset} steps"
+    lines = [f"{run.name}: onset {onset}, {verdict}, {len(run.wrong)} wrong"]
+    for told in run.told:
+        lines.append(
+            f"    {told.detector} {told.subject} {told.severity} {told.reason}: "
+            f"onset {told.onset}, opened {told.opened}, {told.state} {told.resolved or ''}"
+        )
+    return "\n".join(lines)
+
+
+def figures(runs: Sequence[Judged]) -> dict[str, Any]:
+    """The last line."""
+    spoilt = [run for run in runs if not run.is_sound]
+    found = [(run, caught) for run in spoilt if (caught := run.caught) is not None]
+    delays = [caught.opened - run.truth["onset"] for run, caught in found]
+    right_onset = [
+        abs(caught.onset - run.truth["onset"]) <= max(10, ONSET_SLACK * run.truth["onset"])
+        for run, caught in found
+    ]
+    steps = sum(run.healthy_steps for run in runs)
+    wrong = sum(len(run.wrong) for run in runs)
+    return {
+        "runs": len(runs),
+        "recall": len(found) / len(spoilt) if spoilt else None,
+        "median_delay_steps": median(delays) if delays else None,
+        "onset_right_share": sum(right_onset) / len(right_onset) if right_onset else None,
+        "misses": [run.name for run in spoilt if run.caught is None],
+        "healthy_steps": steps,
+        "false_alarms": wrong,
+        "false_alarms_per_10k": 1e4 * wrong / steps if steps else None,
+        "of_the_machine": sum(told.detector in OF_THE_MACHINE for run in runs for told in run.told),
+        "infos_in_sound_runs": sum(
+            told.severity == "info" for run in runs if run.is_sound for told in run.told
+        ),
+    }
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Judge, describe, sum up."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("faults", nargs="*", default=list(QUICK))
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--from", dest="folder", type=Path)
+    options = parser.parse_args(arguments)
+    if options.folder is not None:
+        source = recorded(options.folder)
+    else:
+        source = trained(options.faults, options.seeds, options.keep)
+    runs = []
+    for name, truth, batches in source:
+        runs.append(Judged(name, truth, judge_batches(batches)))
+        sys.stdout.write(describe(runs[-1]) + "\n")
+        sys.stdout.flush()
+    sys.stdout.write(json.dumps(figures(runs)) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
