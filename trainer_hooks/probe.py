@@ -157,9 +157,22 @@ def forward_slices(model: Any, probe: Probe, rows: int) -> Iterator[Tensor]:
             yield out.reshape(-1, out.shape[-1])
 
 
+class NoLogitsError(Exception):
+    """What a model returned holds no logits: a fused loss never makes them."""
+
+
 def logits_of(out: Any) -> Tensor:
-    """The logits in what a model usually returns: a tensor, ``.logits``, or first of a tuple."""
-    if hasattr(out, "logits"):
-        out = out.logits
-    logits: Tensor = out[0] if isinstance(out, tuple) else out
-    return logits
+    """The logits in what a model usually returns: a tensor, ``.logits`` or ``["logits"]``, or in a
+    tuple, where a loss may come before them.
+
+    Raises:
+        NoLogitsError: there are none.
+    """
+    if isinstance(out, Mapping) or hasattr(out, "logits"):
+        out = out.get("logits") if isinstance(out, Mapping) else out.logits
+    parts = out if isinstance(out, (tuple, list)) else (out,)
+    for part in parts:
+        if hasattr(part, "ndim") and part.ndim >= 2:
+            logits: Tensor = part
+            return logits
+    raise NoLogitsError

@@ -48,6 +48,19 @@ class Schedule:
         self._step_s = 0.0
         self._hook_s = 0.0
         self.stretch = 1.0
+        self.proposal = 1.0
+        """What this process alone would stretch intervals by."""
+        self.is_shared = False
+        """Whether several processes have to look at the same steps: then they agree on one."""
+
+    def agree(self, stretch: float) -> None:
+        """All processes stretch their intervals by this from now on."""
+        self.stretch = max(1.0, stretch)
+
+    def resume(self, step: int) -> None:
+        """The next step is ``step + 1``, so what was due later may be due now."""
+        for entry in self._cadences.values():
+            entry.next_due = min(entry.next_due, step + 1)
 
     def due(self, cadence: str, step: int) -> bool:
         """Whether a sample of this cadence belongs to this step."""
@@ -93,4 +106,6 @@ class Schedule:
         own_s = max(self._step_s - self._hook_s, 0.0) / len(self._steps)
         allowed_s = self._budget * own_s
         wanted_s = sum(entry.load() for entry in self._cadences.values() if entry.every)
-        self.stretch = max(1.0, wanted_s / allowed_s) if allowed_s > 0 else 1.0
+        self.proposal = max(1.0, wanted_s / allowed_s) if allowed_s > 0 else 1.0
+        if not self.is_shared:
+            self.stretch = self.proposal

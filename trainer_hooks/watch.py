@@ -61,10 +61,10 @@ def watch(
         TypeError: an option that does not exist.
     """
     chosen = Options(**options)
-    if not is_first():
-        return RankWatch.of(model, chosen)
     several = isinstance(optimizer, Sequence)
     optimizers = list(optimizer) if several else [] if optimizer is None else [optimizer]
+    if not is_first():
+        return RankWatch.of(model, optimizers, chosen)
     return Watch(model, optimizers, chosen)
 
 
@@ -101,6 +101,7 @@ class Watch:
             self.errors,
             next_step=lambda: self._rec.done + 1,
             switched_off=self._switched_off,
+            tell=self._tell,
         )
         self._set_up(model, optimizers)
         self._exits = Exits(self._close)
@@ -282,6 +283,7 @@ class Watch:
             options.declared_epochs,
             options.feed,
             team,
+            options.scaler,
         )
         for entry in asleep:
             log.info("asleep: %s, for want of %s. %s", entry.what, entry.missing, entry.wake)
@@ -297,7 +299,7 @@ class Watch:
 
     @guarded
     def _attach(self, model: Any, optimizers: Sequence[Any]) -> None:
-        self._instruments.attach(model, optimizers, {"probe": self._options.probe})
+        self._instruments.attach(model, optimizers, self._options.extras())
 
     @guarded
     def _show(self) -> None:
@@ -343,10 +345,19 @@ class Watch:
         self.hook_s -= self._answering.sample(self._rec.done, self._rec.tokens_seen)
 
     def _switched_off(self, name: str, error: Exception) -> None:
-        text = f"signal {name} is switched off: {type(error).__name__}: {error}"[:500]
+        reason = getattr(error, "missing", "")
+        why = reason or f"{type(error).__name__}: {error}"
+        text = f"signal {name} is switched off: {why}"[:500]
         log.warning("%s", text)
         step = self._recorder.done if self._recorder else 0
-        event = Event("signal_off", step, time.time(), text, {"signal": name})
+        data = {"signal": name} | ({"reason": reason} if reason else {})
+        self._note_early(Event("signal_off", step, time.time(), text, data))
+
+    def _tell(self, text: str, data: dict[str, Scalar]) -> None:
+        step = self._recorder.done if self._recorder else 0
+        self._note_early(Event("note", step, time.time(), text, data))
+
+    def _note_early(self, event: Event) -> None:
         if self._link is not None and self._link.begun:
             self._link.note(event)
         else:

@@ -87,8 +87,7 @@ def test_group_of_known_code_bases(name, group):
     ("wrapped", "clean"),
     [
         ("_orig_mod.lm_head.weight", "lm_head.weight"),
-        ("module.lm_head.weight", "lm_head.weight"),
-        ("module._orig_mod.blocks.0._orig_mod.up.weight", "blocks.0.up.weight"),
+        ("module._orig_mod.blocks.0._orig_mod.up.weight", "module.blocks.0.up.weight"),
         (
             "_fsdp_wrapped_module.layers.0._checkpoint_wrapped_module.w1.weight",
             "layers.0.w1.weight",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from trainer_hooks.data import TimedLoader, WaitMeter, find_tokens, hash_rows
+from trainer_hooks.loop.member import Member
 from trainer_hooks.loop.options import Options
 from trainer_hooks.loop.ranks import RankTeam, batch_hash
 
@@ -71,27 +72,31 @@ class InertWatch:
 
 
 class RankWatch(InertWatch):
-    """The watch of a rank other than the first: it only takes part in the comparison of ranks.
+    """The watch of a rank other than the first: it takes part in what ranks do together.
+
+    That is the comparison of ranks, and the norms of a model in shards.
 
     Whatever goes wrong in it ends its part, and nothing else.
     """
 
-    def __init__(self, team: RankTeam) -> None:
-        self._team: RankTeam | None = team
+    def __init__(self, team: RankTeam | None, member: Member | None = None) -> None:
+        self._team = team
+        self._member = member
         self._done = 0
         self._waits = WaitMeter()
         self._hashes: list[Any] = []
         self._ended_s: float | None = None
 
     @classmethod
-    def of(cls, model: Any, options: Options) -> InertWatch:
-        """The watch of another rank; one that does nothing where nothing is compared."""
+    def of(cls, model: Any, optimizers: Sequence[Any], options: Options) -> InertWatch:
+        """The watch of another rank; one that does nothing where ranks do nothing together."""
         try:
+            member = Member.of(model, optimizers, options)
             team = options.team(model, lambda why: log.info("ranks are not compared: %s", why))
         except Exception:
             log.warning("this rank takes no part in the comparison", exc_info=True)
             return InertWatch()
-        return InertWatch() if team is None else cls(team)
+        return InertWatch() if team is None and member is None else cls(team, member)
 
     def data(self, loader: Iterable[T], **_options: Any) -> Iterable[T]:
         """The loader, timed, its batches hashed."""
@@ -99,7 +104,14 @@ class RankWatch(InertWatch):
             loader, begin=lambda: None, waited=self._waits.waited, served=self._served
         )
 
-    def step(self, *_args: Any, step: int | None = None, **_values: Any) -> None:
+    def step(
+        self,
+        loss: Any = None,
+        tokens: int | None = None,
+        grad_norm: Any = None,
+        *,
+        step: int | None = None,
+    ) -> None:
         """One optimizer step is done."""
         self._done = self._done + 1 if step is None else int(step)
         now = time.perf_counter()
@@ -108,6 +120,7 @@ class RankWatch(InertWatch):
         fetched = self._waits.fetched
         wait_s, _, _ = self._waits.end_step(step_s)
         hashes, self._hashes = self._hashes, []
+        self._add_part(grad_norm, step_s)
         self._try(lambda team: team.step(
             self._done, batch_hash(hashes), step_s, wait_s if fetched else math.nan
         ))  # fmt: skip
@@ -115,10 +128,23 @@ class RankWatch(InertWatch):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Steps are counted from the checkpoint's."""
         self._done = int(state.get("step", self._done))
+        if self._member is not None:
+            self._member.resume(self._done)
 
     def close(self, *_args: Any, **_values: Any) -> None:
         """Take no further part."""
-        self._team = None
+        if self._member is not None:
+            self._member.close()
+        self._team = self._member = None
+
+    def _add_part(self, grad_norm: Any, step_s: float | None) -> None:
+        if self._member is None:
+            return
+        try:
+            self._member.step(self._done, grad_norm, step_s)
+        except Exception:
+            log.warning("this rank's part of the model is not measured any more", exc_info=True)
+            self._member = None
 
     def __exit__(self, *_error: object) -> None:
         self.close()

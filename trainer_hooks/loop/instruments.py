@@ -13,14 +13,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from trainer_hooks.loop.guard import Errors
+from trainer_hooks.loop.together import Together
 from trainer_hooks.schedule import Schedule
 from trainer_hooks.signals import SIGNALS
-from trainer_hooks.wire import Asleep, SeriesSpec
+from trainer_hooks.signals.base import AsleepError
+from trainer_hooks.wire import Asleep, Scalar, SeriesSpec
 
 if TYPE_CHECKING:
-    from trainer_hooks.signals.base import Signal, Subject
+    from trainer_hooks.signals.base import Signal, Subject, SummedSignal
 
 log = logging.getLogger("trainer_hooks")
+
+NOTICE_STEPS = 2
+"""Steps after which signals say what they found out about the loop."""
 
 
 class Instruments:
@@ -29,6 +34,7 @@ class Instruments:
     Args:
         next_step: the number the current optimizer step will have.
         switched_off: told the name of a signal that had to go, and its last error.
+        tell: told what the run should know about its loop, once.
     """
 
     def __init__(
@@ -38,6 +44,7 @@ class Instruments:
         *,
         next_step: Callable[[], int],
         switched_off: Callable[[str, Exception], None],
+        tell: Callable[[str, dict[str, Scalar]], None] = lambda text, data: None,
     ) -> None:
         self.asleep: list[Asleep] = []
         self.specs: list[SeriesSpec] = []
@@ -47,6 +54,7 @@ class Instruments:
         self._errors = errors
         self._next_step = next_step
         self._switched_off = switched_off
+        self._tell = tell
         self._signals: list[Signal] = []
         self._extras: dict[str, Any] = {}
         self._handles: list[Any] = []
@@ -55,19 +63,43 @@ class Instruments:
         self._open: list[Signal] | None = None
         self._spent_s: dict[str, float] = {}
         self._pid = os.getpid()
+        self._together: Together | None = None
+        self._attached: tuple[Any, Sequence[Any], dict[str, Any]] | None = None
+        self._param_groups = 0
+        self.applied = 0
+        """Optimizer steps that were made, of those this watch has seen."""
+        self.attempted = 0
+        self._closures = ClosureCounter()
 
     def attach(self, model: Any, optimizers: Sequence[Any], extras: dict[str, Any]) -> None:
         """Build all signals for this model, and listen to its optimizers."""
-        from trainer_hooks.signals.base import Subject
-        from trainer_hooks.signals.groups import named_parameters
-
-        parameters = named_parameters(model, optimizers)
-        subject = Subject(model, optimizers, parameters, extras)
+        self._attached = model, optimizers, extras
         self._extras = extras
-        for name, place in SIGNALS.items():
-            self._build(name, place, subject)
+        self._build_all()
         for optimizer in optimizers:
             self._listen(optimizer)
+
+    def _build_all(self) -> None:
+        """The signals, for the parameters as they are sorted into optimizers now."""
+        from trainer_hooks.signals.base import Subject
+        from trainer_hooks.signals.groups import named_parameters
+        from trainer_hooks.signals.shards import sharded_world
+
+        if self._attached is None:
+            return
+        model, optimizers, extras = self._attached
+        self._param_groups = _count_groups(optimizers)
+        parameters = named_parameters(model, optimizers)
+        world = sharded_world([p.tensor for p in parameters])
+        if world > 1 and self._together is None:
+            self._together = Together(self._not_together)
+            self._schedule.is_shared = True
+        subject = Subject(model, optimizers, parameters, extras, world)
+        for name, place in SIGNALS.items():
+            self._build(name, place, subject)
+
+    def _not_together(self, reason: str) -> None:
+        self._tell(f"the model is in parts and {reason}: norms are not measured", {"scope": "none"})
 
     def detach(self) -> None:
         """Take the hooks off the optimizers."""
@@ -85,26 +117,90 @@ class Instruments:
         """Whether optimizers are listened to and none has made its step (AMP does that)."""
         return self._optimizers > 0 and not self._stepped
 
+    def take_closure_calls(self) -> int | None:
+        """How often the last step's closure was called; None where no optimizer counts that."""
+        return self._closures.take()
+
     def measure(self, step: int, grad_norm: Any) -> dict[str, Any]:
         """Ask the signals that are due; key -> tensor or float. Ends the optimizer step."""
         self._extras["grad_norm"] = grad_norm
+        skipped = self.was_skipped
+        self.attempted += 1
+        self.applied += not skipped
         if self._open and self._stepped and len(self._stepped) < self._optimizers:
             self._finish_update(step)
-        found: dict[str, Any] = {}
         due = self._due(step)
-        for signal in due:
-            if self._run(signal, lambda signal=signal: found.update(signal.measure(step))):  # type: ignore[misc]
-                self._errors.worked(f"signal {signal.name}")
+        found = self._ask_together(due, step) if self._together else self._ask(due, step, skipped)
         for cadence in {signal.cadence for signal in due} - {"step"}:
             self._schedule.sampled(cadence, step, self._spent_s.pop(cadence, 0.0))
+        self._end_step(step)
+        return found
+
+    def blame(self, step: int) -> list[str]:
+        """The first parameters whose gradient was not finite at this step, if anyone knows."""
+        for signal in self._signals:
+            if hasattr(signal, "blame"):
+                return list(signal.blame(step))
+        return []
+
+    def _ask(self, due: list[Signal], step: int, skipped: bool) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for signal in due:
+            ask = signal.skipped if skipped else signal.measure
+            if self._run(signal, lambda ask=ask: found.update(ask(step))):  # type: ignore[misc]
+                self._errors.worked(f"signal {signal.name}")
+        return found
+
+    def _ask_together(self, due: list[Signal], step: int) -> dict[str, Any]:
+        """The same where every process has a part of the model: sums first, then values.
+
+        A process on which a signal fails gives NaN in its place: the others wait for something.
+        """
+        from trainer_hooks.signals.base import SummedSignal
+
+        if self._together is None or not any(s.cadence != "step" for s in due):
+            return self._ask(due, step, skipped=False)
+        summed = [s for s in due if isinstance(s, SummedSignal)]
+        sums, agreed = self._together.add(
+            [self._part(s, step) for s in summed], self._schedule.proposal
+        )
+        found = self._ask([s for s in due if s not in summed], step, skipped=False)
+        for signal, total in zip(summed, sums, strict=True):
+            self._run(signal, lambda s=signal, t=total: found.update(s.conclude(t)))  # type: ignore[misc]
+        if agreed is not None:
+            self._schedule.agree(agreed)
+        return found
+
+    def _part(self, signal: SummedSignal, step: int) -> Any:
+        import torch
+
+        width = signal.width
+        try:
+            return signal.sums(step)
+        except Exception as error:
+            self._errors.note(f"signal {signal.name}", error)
+            return torch.full((width,), float("nan"), dtype=torch.float64)
+
+    def _end_step(self, step: int) -> None:
         self._open = None
         self._stepped.clear()
         self.cost_s = 0.0
-        return found
+        if self._together is not None:
+            self._together.look_round(step)
+        if self.attempted == NOTICE_STEPS:
+            self._give_notice()
+        if self._attached and _count_groups(self._attached[1]) != self._param_groups:
+            self._signals, self.asleep = [], []
+            self._build_all()
+
+    def _give_notice(self) -> None:
+        for signal in self._signals:
+            text = signal.notice()
+            if text:
+                log.warning("%s", text)
+                self._tell(text, {"signal": signal.name})
 
     def _build(self, name: str, place: str, subject: Subject) -> None:
-        from trainer_hooks.signals.base import AsleepError
-
         module, _, kind = place.partition(":")
         try:
             signal = getattr(import_module(module), kind)(subject)
@@ -130,6 +226,8 @@ class Instruments:
         self._optimizers += 1
 
     def _due(self, step: int) -> list[Signal]:
+        if self._together is not None and not self._together.is_open(step):
+            return [s for s in self._signals if s.cadence == "step"]
         return [s for s in self._signals if s.cadence == "step" or self._is_due(s, step)]
 
     def _is_due(self, signal: Signal, step: int) -> bool:
@@ -144,6 +242,7 @@ class Instruments:
         """The optimizer's post hook; the update is over when all have made their step."""
         if self._pid == os.getpid():
             self._stepped.add(id(optimizer))
+            self._closures.stepped(optimizer)
             if len(self._stepped) == self._optimizers:
                 self._in_hook(lambda: self._finish_update(self._next_step()))
 
@@ -171,12 +270,44 @@ class Instruments:
         began = time.perf_counter()
         try:
             act()
+        except AsleepError as error:
+            self._take_off(signal, error)
+            return False
         except Exception as error:
-            if self._errors.note_part(f"signal {signal.name}", error):
-                self._signals = [s for s in self._signals if s is not signal]
-                self._switched_off(signal.name, error)
+            if self._errors.note_part(f"signal {signal.name}", error) and self._together is None:
+                self._take_off(signal, error)
             return False
         finally:
             spent_s = time.perf_counter() - began
             self._spent_s[signal.cadence] = self._spent_s.get(signal.cadence, 0.0) + spent_s
         return True
+
+    def _take_off(self, signal: Signal, error: Exception) -> None:
+        self._signals = [s for s in self._signals if s is not signal]
+        self._switched_off(signal.name, error)
+
+
+def _count_groups(optimizers: Sequence[Any]) -> int:
+    return sum(len(getattr(optimizer, "param_groups", ())) for optimizer in optimizers)
+
+
+class ClosureCounter:
+    """How often optimizers evaluate the loss within a step: those that count it (L-BFGS)."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, int] = {}
+        self._calls: int | None = None
+
+    def stepped(self, optimizer: Any) -> None:
+        """An optimizer made its step."""
+        if type(optimizer).__name__ != "LBFGS":
+            return
+        state = optimizer.state.get(optimizer.param_groups[0]["params"][0], {})
+        total = int(state.get("func_evals", 0))
+        self._calls = (self._calls or 0) + total - self._before.get(id(optimizer), 0)
+        self._before[id(optimizer)] = total
+
+    def take(self) -> int | None:
+        """Calls since the last time."""
+        calls, self._calls = self._calls, None
+        return calls

@@ -59,6 +59,8 @@ class Options:
     flops_per_token: float | None = None
     peak_tflops: float | None = None
     replicas: bool | None = None
+    layers: Sequence[str] = ()
+    scaler: Any = None
 
     @property
     def address(self) -> str:
@@ -73,6 +75,10 @@ class Options:
     def intervals(self) -> dict[str, int]:
         """Cadence -> steps; what is not named keeps its default."""
         return DEFAULT_EVERY | {"step": DEVICE_READ_STEPS} | dict(self.every)
+
+    def extras(self) -> dict[str, Any]:
+        """What signals are given beside the model and its optimizers."""
+        return {"probe": self.probe, "layers": tuple(self.layers)}
 
     def facts(self, model: Any, optimizer: Any, at: float) -> RunStart:
         """Facts that are known at once; the rest is found out later, off this thread."""
@@ -178,3 +184,5 @@ class WatchOptions(TypedDict, total=False):
     flops_per_token: float | None
     peak_tflops: float | None
     replicas: bool | None
+    layers: Sequence[str]
+    scaler: Any

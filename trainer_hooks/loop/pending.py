@@ -26,6 +26,8 @@ class Waiting:
     """Row fingerprints: lists of int, and tensors."""
     fed: list[Any] = field(default_factory=list)
     """Samples of what was fed; on a device their tokens are int64, and int32 once here."""
+    sampled: bool = False
+    """Whether signals other than those of every step were asked."""
     through: bool = True
     """Whether this completes its step (late evaluations do not)."""
 
@@ -58,8 +60,7 @@ class Reader:
 
     def add(self, row: Waiting) -> None:
         """Read what lies on the host; keep the row if something does not."""
-        for key in [k for k, tensor in row.tensors.items() if tensor.device.type == "cpu"]:
-            row.cells[key] = row.tensors.pop(key).item()
+        _read_host(row)
         row.hashes = [h.tolist() if _on_cpu(h) else h for h in row.hashes]
         if row.tensors or _device_hashes(row) or _device_samples(row) or self.is_waiting:
             self._rows.append(row)
@@ -99,6 +100,20 @@ class Reader:
                     row.fed[index] = replace(sample, tokens_BT=here)
             row.tensors = {}
             self._emit(row)
+
+
+def _read_host(row: Waiting) -> None:
+    """Values in the host's memory: one read for all of them, and none of a device."""
+    here = [(key, tensor) for key, tensor in row.tensors.items() if tensor.device.type == "cpu"]
+    if len(here) == 1:
+        row.cells[here[0][0]] = here[0][1].tolist()
+    elif here:
+        torch: Any = sys.modules["torch"]
+        with torch.no_grad():
+            values = torch.stack([tensor.double() for _, tensor in here]).tolist()
+        row.cells.update(zip((key for key, _ in here), values, strict=True))
+    for key, _ in here:
+        del row.tensors[key]
 
 
 def _on_cpu(hashes: Any) -> bool:

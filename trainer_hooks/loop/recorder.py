@@ -22,6 +22,7 @@ from trainer_hooks.loop.stepping import (
 )
 from trainer_hooks.post.frames import Row
 from trainer_hooks.schedule import Schedule
+from trainer_hooks.signals.base import UNDEFINED
 from trainer_hooks.wire import Event
 
 OWN_COST_STEPS = 50
@@ -44,6 +45,7 @@ class Recorder:
         declared_epochs: float,
         feed: Feed | None = None,
         team: RankTeam | None = None,
+        scaler: Any = None,
     ) -> None:
         self.done = link.start_step
         self.tokens_seen = link.start_tokens
@@ -60,6 +62,10 @@ class Recorder:
         self._hashes: list[Any] = []
         self._fed: list[Sample] = []
         self._logged: dict[str, Any] = {}
+        self._scaler = scaler
+        self._has_skipped = False
+        self._said_plain_mean = False
+        self._has_blamed = False
 
     def step(
         self, number: int, loss: Any, tokens: int | None, grad_norm: Any, *, hook_s: float
@@ -69,6 +75,7 @@ class Recorder:
         self.done = number
         skipped = self._instruments.was_skipped
         measured = self._instruments.measure(number, grad_norm)
+        row.sampled = len(measured) > 0
         split_scalars(measured, row.cells, row.tensors)
         tokens = self._add_given(row, loss, tokens, grad_norm)
         self._add_times(row, tokens, hook_s)
@@ -122,6 +129,7 @@ class Recorder:
         self._reader.drain()
         self.done, self.tokens_seen = step, tokens_seen
         self.clock, self.micro = StepClock(), MicroBatches()
+        self._schedule.resume(step)
         self._hashes, self._fed, self._logged = [], [], {}
 
     def drain(self) -> None:
@@ -134,6 +142,10 @@ class Recorder:
     def _add_given(self, row: Waiting, loss: Any, tokens: int | None, grad_norm: Any) -> int | None:
         """What the loop says; returns the step's tokens, given or counted by micro-batches."""
         mean, counted = self.micro.take()
+        if self.micro.is_plain_mean and not self._said_plain_mean:
+            self._said_plain_mean = True
+            text = "losses of micro-batches count alike: their tokens are not known"
+            self._note(row, text, {"weighting": "micro_batch"})
         loss = mean if loss is None else loss
         tokens = counted if tokens is None else tokens
         given, self._logged = self._logged, {}
@@ -188,6 +200,12 @@ class Recorder:
         """What the hooks cost and how often they look, when they looked or now and then."""
         if skipped:
             row.cells["update_skipped"] = 1.0
+            self._has_skipped = True
+        if self._has_skipped or self._scaler is not None:
+            self._add_updates(row)
+        calls = self._instruments.take_closure_calls()
+        if calls is not None:
+            row.cells["closure_calls"] = calls
         if not sampled and row.step % OWN_COST_STEPS:
             return
         share = self._schedule.hook_share
@@ -196,11 +214,49 @@ class Recorder:
         for cadence in self._instruments.cadences:
             row.cells[f"interval/{cadence}"] = float(self._schedule.interval(cadence))
 
+    def _add_updates(self, row: Waiting) -> None:
+        """Steps of the loop against steps of the weights, and the scaler's factor."""
+        attempted, applied = self._instruments.attempted, self._instruments.applied
+        row.cells["updates/attempted"] = attempted
+        row.cells["updates/applied"] = applied
+        row.cells["updates/skipped"] = attempted - applied
+        # What get_scale() gives, without waiting for the device it lies on.
+        scale = getattr(self._scaler, "_scale", None)
+        if scale is not None:
+            split_scalars({"loss_scale": scale.clone()}, row.cells, row.tensors)
+
+    def _note(self, row: Waiting, text: str, data: dict[str, Any]) -> None:
+        self._link.note(Event("note", row.step, row.at, text, data))
+
+    def _blame(self, row: Waiting) -> None:
+        """Which gradients are not finite, once for every row of such steps."""
+        norms = [v for key, v in row.cells.items() if key.startswith("grad_norm/")]
+        if not norms:
+            return
+        if all(map(math.isfinite, norms)):
+            self._has_blamed = False
+            return
+        if self._has_blamed:
+            return
+        names = self._instruments.blame(row.step)
+        if names:
+            self._has_blamed = True
+            text = f"gradients that are not finite: {', '.join(names)}"
+            self._note(row, text, {"parameters": ", ".join(names)})
+
     def _complete(self, row: Waiting) -> None:
         """All values of a row are on the host."""
+        if row.sampled:
+            for key in [k for k, v in row.cells.items() if v == UNDEFINED and _is_ratio(k)]:
+                del row.cells[key]
+        self._blame(row)
         hashes = [value for part in row.hashes for value in part]
         share = self._repeats.share(hashes)
         if share is not None:
             row.cells["repeat_share"] = share
         done = Row(row.attempt, row.step, row.at, row.cells, row.through, row.fed)
         self._link.put(done, urgent=is_non_finite(row.cells))
+
+
+def _is_ratio(key: str) -> bool:
+    return key.startswith("update_ratio/")

@@ -21,6 +21,10 @@ def split_scalars(given: dict[str, Any], cells: dict[str, Any], tensors: dict[st
     for key, value in given.items():
         if type(value) is float or not hasattr(value, "detach"):
             cells[key] = value
+        elif hasattr(value, "placements"):
+            # A distributed scalar: reading one that is not whole here would start a collective.
+            if all(placement.is_replicate() for placement in value.placements):
+                tensors[key] = keep_scalar(value.to_local())
         else:
             tensors[key] = keep_scalar(value)
 
@@ -53,6 +57,8 @@ class MicroBatches:
 
     losses: list[Any] = field(default_factory=list)
     tokens: list[int | None] = field(default_factory=list)
+    is_plain_mean: bool = False
+    """Whether a loss was ever averaged over micro-batches, for want of their tokens."""
 
     def add(self, loss: Any, tokens: int | None) -> None:
         """One more micro-batch."""
@@ -67,11 +73,14 @@ class MicroBatches:
             return None, None
         known = [n for n in tokens if n is not None]
         if len(known) < len(losses):
+            self.is_plain_mean = self.is_plain_mean or len(losses) > 1
             return sum(losses) / len(losses), None
         total = sum(known)
         if total <= 0:
             return None, total
-        return sum(loss * n for loss, n in zip(losses, known, strict=True)) / total, total
+        # A micro-batch without tokens has no loss: what it calls one may be NaN.
+        pairs = [(loss, n) for loss, n in zip(losses, known, strict=True) if n > 0]
+        return sum(loss * n for loss, n in pairs) / total, total
 
 
 @dataclass(slots=True)

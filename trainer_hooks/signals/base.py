@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     """Series key -> 0-dim device tensor, or a float that never was on a device."""
 
 
+UNDEFINED = -1.0
+"""Of a quantity that is never negative: it has no value here (0 / 0), and none is told."""
+
+
 @dataclass(frozen=True, slots=True)
 class NamedParameter:
     """A trainable or frozen parameter under its clean name (wrapper prefixes stripped)."""
@@ -30,6 +34,8 @@ class NamedParameter:
     name: str
     group: str
     tensor: torch.Tensor
+    owned: bool = True
+    """Whether an optimizer has it (where optimizers are known)."""
 
 
 @dataclass(slots=True)
@@ -41,6 +47,8 @@ class Subject:
     parameters: Sequence[NamedParameter]
     extras: dict[str, Any] = field(default_factory=dict)
     """What the user gave beyond: the probe under ``probe``, autocast settings, and so on."""
+    world: int = 1
+    """Processes whose parts have to be added up; 1 where every process has the whole model."""
 
 
 class Signal(ABC):
@@ -71,6 +79,37 @@ class Signal(ABC):
     @abstractmethod
     def measure(self, step: int) -> Measured:
         """Called from ``Watch.step`` on due steps; keys as in ``specs``, absent where unknown."""
+
+    def skipped(self, step: int) -> Measured:
+        """The same where the optimizer made no step, as mixed precision does on overflow."""
+        return self.measure(step)
+
+    def notice(self) -> str | None:
+        """Something about the loop that the run should be told, asked for after two steps."""
+        return None
+
+
+class SummedSignal(Signal):
+    """A signal made of sums over scalars, which processes with a part each can add up.
+
+    All sums of a due step travel in one collective, so a signal never starts one itself.
+
+    Attributes:
+        width: how many sums there are, the same on every process.
+    """
+
+    width: int
+
+    @abstractmethod
+    def sums(self, step: int) -> torch.Tensor:
+        """float64 [width]: this process's share of every sum."""
+
+    @abstractmethod
+    def conclude(self, sums: torch.Tensor) -> Measured:
+        """The values, from sums over all processes."""
+
+    def measure(self, step: int) -> Measured:
+        return self.conclude(self.sums(step))
 
 
 class AsleepError(Exception):

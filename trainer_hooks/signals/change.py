@@ -46,43 +46,86 @@ def measure_change(before: Sequence[Tensor], after: Sequence[Tensor]) -> Change:
     """
     now = [tensor.detach() for tensor in after]
     if all(old.device.type == "cpu" and not old.is_complex() for old in before):
-        rows = [_on_cpu(old, new) for old, new in zip(before, now, strict=True)]
-        return Change(*torch.tensor(rows, dtype=torch.float64).unbind(1))
+        return _on_cpu(before, now)
     return _on_device(before, now)
 
 
-def _on_cpu(before: Tensor, after: Tensor) -> tuple[float, float, float, float]:
-    """Before norm, change norm, angle and changed scalars, in one pass through the cache."""
-    olds = before.view(-1).split(CHUNK)
-    news = after.reshape(-1).split(CHUNK)
-    change2 = along = after2 = 0.0
-    changed = 0
-    for old, raw in zip(olds, news, strict=True):
+def measure_part(before: Tensor, after: Tensor) -> Tensor:
+    """The sums [|d|^2, d.W', |W'|^2, changed] of one process's part of a tensor, float64 [4].
+
+    They add up over processes; in float64, since nobody can look twice at the whole.
+    """
+    now = after.detach().to(before.dtype)
+    sums = before.new_zeros(4, dtype=torch.float64)
+    for old, new in zip(before.view(-1).split(CHUNK), now.reshape(-1).split(CHUNK), strict=True):
+        wide_old, wide_new = old.double(), new.double()
+        wide_old -= wide_new
+        parts = [wide_old @ wide_old, wide_old @ wide_new, wide_new @ wide_new]
+        sums += torch.stack([*parts, wide_old.count_nonzero().double()])
+    return sums
+
+
+def change_of_sums(sums: Tensor) -> Change:
+    """From the sums [number of tensors, 4] of whole tensors, as ``measure_part`` gives them."""
+    change2, along, after2, changed = sums.unbind(1)
+    before2 = (after2 + 2 * along + change2).clamp_min(0)
+    after_norm = after2.sqrt()
+    across2 = (change2 - (along.square() / after2).nan_to_num()).clamp_min(0)
+    angle = torch.atan2(across2.sqrt(), after_norm + along / after_norm)
+    still = (before2 == 0) | (after2 == 0)
+    return Change(before2.sqrt(), change2.sqrt(), angle.masked_fill(still, 0.0), changed)
+
+
+def _on_cpu(before: Sequence[Tensor], after: Sequence[Tensor]) -> Change:
+    """In one pass through the cache; nothing is read as a number before all sums are there."""
+    rows = [_sums(old, new) for old, new in zip(before, after, strict=True)]
+    pieces = [len(row) for row in rows]
+    dots = torch.stack([dot for row in rows for piece in row for dot in piece]).double()
+    owners = torch.repeat_interleave(torch.tensor(pieces))
+    sums = dots.new_zeros(len(rows), 4).index_add_(0, owners, dots.view(-1, 4))
+    found = change_of_sums(sums)
+    unclear = _unclear(sums)
+    if not unclear:
+        return found
+    for place in unclear:
+        wide = _in_float64(before[place], after[place])
+        for field, value in zip((found.before_norm, found.change_norm, found.angle), wide,
+                                strict=True):  # fmt: skip
+            field[place] = value
+    return found
+
+
+def _sums(before: Tensor, after: Tensor) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Chunk by chunk: |d|^2, d.W', |W'|^2 and the scalars that changed, 0-dim."""
+    found = []
+    for old, raw in zip(before.view(-1).split(CHUNK), after.reshape(-1).split(CHUNK), strict=True):
         new = raw.to(old.dtype)
         old.sub_(new)
-        change2 += old.dot(old).item()
-        along += old.dot(new).item()
-        after2 += new.dot(new).item()
-        changed += int(old.count_nonzero())
-    across2 = change2 - along * along / after2 if after2 else 0.0
-    if not math.isfinite(across2 + after2) or across2 < NEARLY_ALONG * change2:
-        change2, along, after2, across2 = _in_float64(olds, news)
-    return (*_norms_and_angle(change2, along, after2, across2), float(changed))
+        changed = old.count_nonzero().to(old.dtype)
+        found.append((old.dot(old), old.dot(new), new.dot(new), changed))
+    return found
 
 
-def _in_float64(
-    olds: Sequence[Tensor], news: Sequence[Tensor]
-) -> tuple[float, float, float, float]:
-    """The four sums again, for a change along the weights and for squares beyond float32."""
-    change2 = along = after2 = across2 = 0.0
+def _unclear(sums: Tensor) -> list[int]:
+    """Which tensors have to be looked at again in float64; one read for all."""
+    change2, along, after2, _ = sums.unbind(1)
+    across2 = change2 - (along.square() / after2).nan_to_num()
+    clear = (across2 + after2).isfinite() & (across2 >= NEARLY_ALONG * change2)
+    return [place for place, ok in enumerate(clear.tolist()) if not ok]
+
+
+def _in_float64(before: Tensor, after: Tensor) -> tuple[float, float, float]:
+    """Norms and angle, for a change along the weights and for squares beyond float32."""
+    olds, news = before.view(-1).split(CHUNK), after.reshape(-1).split(CHUNK)
+    sums = torch.zeros(3, dtype=torch.float64)
     for old, new in _wide(olds, news):
-        change2 += old.dot(old).item()
-        along += old.dot(new).item()
-        after2 += new.dot(new).item()
+        sums += torch.stack([old.dot(old), old.dot(new), new.dot(new)])
+    change2, along, after2 = sums.tolist()
     share = along / after2 if after2 else 0.0
+    across = torch.zeros((), dtype=torch.float64)
     for old, new in _wide(olds, news):
-        across2 += (old - share * new).square().sum().item()
-    return change2, along, after2, across2
+        across += (old - share * new).square().sum()
+    return _norms_and_angle(change2, along, after2, float(across))
 
 
 def _wide(olds: Sequence[Tensor], news: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:

@@ -11,13 +11,15 @@ from typing import Any
 
 from torch import Tensor
 
-from trainer_hooks.signals.base import NamedParameter
+from trainer_hooks.signals.base import NamedParameter, Subject
 
 TOTAL = "total"
 
 _WRAPPERS = re.compile(
-    r"(?:^|(?<=\.))(?:_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+    r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 )
+_HOLD_MODULE = {"DistributedDataParallel", "DataParallel", "DeepSpeedEngine"}
+"""Wrappers that call what they hold ``module``, as a layer of somebody's own may be called."""
 
 _PATTERNS: tuple[tuple[str, str], ...] = (
     ("lora", r"lora_|\.lora\b"),
@@ -50,13 +52,39 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
 _COMPILED = tuple((group, re.compile(pattern, re.IGNORECASE)) for group, pattern in _PATTERNS)
 
 
-def clean_name(name: str) -> str:
+def clean_name(name: str, held: frozenset[str] = frozenset()) -> str:
     """The name without what compiling and wrapping put into it.
 
-    >>> clean_name("_orig_mod.module.blocks.0.attn.qkv_proj.weight")
+    ``held``: full prefixes (such as ``module.``) where a wrapper holds its module; a layer that
+    happens to be called so keeps its name.
+
+    >>> clean_name("module._orig_mod.blocks.0.attn.qkv_proj.weight", frozenset({"module."}))
     'blocks.0.attn.qkv_proj.weight'
     """
+    for prefix in sorted(held, key=len, reverse=True):
+        if name.startswith(prefix):
+            name = prefix.removesuffix("module.") + name[len(prefix) :]
     return _WRAPPERS.sub("", name)
+
+
+def held_prefixes(model: Any) -> frozenset[str]:
+    """Where in the names of a model's parameters a wrapper says ``module.``."""
+    found = set()
+    for name, part in model.named_modules(remove_duplicate=False):
+        if any(kind.__name__ in _HOLD_MODULE for kind in type(part).__mro__):
+            found.add(f"{name}.module." if name else "module.")
+    return frozenset(found)
+
+
+def unwrapped(model: Any) -> Any:
+    """The user's own module inside of compiling and replicating wrappers."""
+    while True:
+        if hasattr(model, "_orig_mod"):
+            model = model._orig_mod
+        elif any(kind.__name__ in _HOLD_MODULE for kind in type(model).__mro__):
+            model = model.module
+        else:
+            return model
 
 
 def group_of(name: str) -> str:
@@ -76,14 +104,22 @@ def named_parameters(model: Any, optimizers: Sequence[Any] = ()) -> list[NamedPa
     """
     names: dict[int, list[str]] = {}
     tensors: dict[int, Tensor] = {}
+    held = held_prefixes(model)
     for name, tensor in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(tensor), []).append(clean_name(name))
+        names.setdefault(id(tensor), []).append(clean_name(name, held))
         tensors[id(tensor)] = tensor
+    owned = set()
     for name, tensor in _optimizer_parameters(optimizers):
+        owned.add(id(tensor))
         if id(tensor) not in tensors:
             names[id(tensor)], tensors[id(tensor)] = [name], tensor
     return [
-        NamedParameter(name=called[0], group=_group_of_all(called), tensor=tensors[key])
+        NamedParameter(
+            name=called[0],
+            group=_group_of_all(called),
+            tensor=tensors[key],
+            owned=key in owned or not optimizers,
+        )
         for key, called in names.items()
     ]
 
@@ -100,11 +136,29 @@ def _optimizer_parameters(optimizers: Sequence[Any]) -> Iterable[tuple[str, Tens
                 yield f"optimizer{index}.group{number}.{place}", tensor
 
 
+def measurable(parameters: Iterable[NamedParameter]) -> list[NamedParameter]:
+    """Parameters that hold measurable numbers: floating or complex, not empty."""
+    return [
+        parameter
+        for parameter in parameters
+        if parameter.tensor.numel()
+        and (parameter.tensor.is_floating_point() or parameter.tensor.is_complex())
+    ]
+
+
+def chosen_alone(names: Sequence[str], subject: Subject) -> dict[int, str]:
+    """Place -> name of the parameters that the user wants to see one by one (``layers=``)."""
+    patterns = [re.compile(text) for text in subject.extras.get("layers") or ()]
+    return {
+        place: name
+        for place, name in enumerate(names)
+        if any(pattern.search(name) for pattern in patterns)
+    }
+
+
 def by_group(parameters: Iterable[NamedParameter]) -> dict[str, list[NamedParameter]]:
-    """Parameters that hold measurable numbers (floating or complex, not empty), by group."""
+    """Measurable parameters, by group."""
     found: dict[str, list[NamedParameter]] = {}
-    for parameter in parameters:
-        tensor = parameter.tensor
-        if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex()):
-            found.setdefault(parameter.group, []).append(parameter)
+    for parameter in measurable(parameters):
+        found.setdefault(parameter.group, []).append(parameter)
     return found

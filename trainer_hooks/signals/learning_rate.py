@@ -47,12 +47,16 @@ class LearningRate(Signal):
         return {series_key("lr", name): _copy(g["lr"]) for name, g in self._named_groups()}
 
     def _named_groups(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Groups with a learning rate under their own names, or by number."""
+        """Groups with a learning rate under their own names, or by number; each name once."""
+        seen: dict[str, int] = {}
         for index, optimizer in enumerate(self._optimizers):
             prefix = f"optimizer{index}." if len(self._optimizers) > 1 else ""
             for number, group in enumerate(optimizer.param_groups):
-                if "lr" in group:
-                    yield f"{prefix}{group.get('name', f'group{number}')}", group
+                if "lr" not in group:
+                    continue
+                name = f"{prefix}{group.get('name') or f'group{number}'}"
+                seen[name] = seen.get(name, 0) + 1
+                yield name if seen[name] == 1 else f"{name}#{seen[name]}", group
 
 
 def _copy(lr: Any) -> Any:

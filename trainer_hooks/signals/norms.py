@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from trainer_hooks.signals.shards import copies
 
 _WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
@@ -55,3 +58,43 @@ def joint(norms: Tensor) -> Tensor:
     """The norm of several tensors together from their norms, 0-dim."""
     found: Tensor = torch.linalg.vector_norm(norms)
     return found
+
+
+class Shares:
+    """How much of every tensor's sums this process's part counts for: 1 / (copies of it)."""
+
+    def __init__(self, wholes: Sequence[Any], world: int) -> None:
+        self._held = None if world == 1 else [1.0 / copies(whole, world) for whole in wholes]
+        self._tensor: Tensor | None = None
+
+    def of(self, sums: Tensor) -> Tensor:
+        """Its share of sums [number of tensors, ...]; over all processes they add up."""
+        if self._held is None:
+            return sums
+        if self._tensor is None or self._tensor.device != sums.device:
+            self._tensor = torch.tensor(self._held, dtype=torch.float64, device=sums.device)
+        return sums * (self._tensor if sums.ndim == 1 else self._tensor[:, None])
+
+
+class Grouping:
+    """Sums of tensors -> sums of groups. Index tensors are made once: making one waits.
+
+    Args:
+        groups: the group of every tensor; empty: it is in none.
+    """
+
+    def __init__(self, groups: Sequence[str]) -> None:
+        self.names = list(dict.fromkeys(group for group in groups if group))
+        self.places = [self.names.index(group) if group else -1 for group in groups]
+        self._index: Tensor | None = None
+
+    def sums(self, values: Tensor) -> Tensor:
+        """[tensors, ...] -> [groups, ...]."""
+        if self._index is None or self._index.device != values.device:
+            # What is in no group is put into one more, which is cut off again.
+            last = len(self.names)
+            places = [place if place >= 0 else last for place in self.places]
+            self._index = torch.tensor(places, device=values.device)
+        shape = (len(self.names) + 1, *values.shape[1:])
+        found = values.new_zeros(shape).index_add_(0, self._index, values)
+        return found[: len(self.names)]

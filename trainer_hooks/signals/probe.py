@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -11,14 +12,16 @@ import torch
 from torch import Tensor
 
 from trainer_hooks.loop.undisturbed import MAX_BUFFER_BYTES, buffer_bytes, undisturbed
-from trainer_hooks.probe import Probe, forward_slices, summarise, token_statistics
+from trainer_hooks.probe import NoLogitsError, Probe, forward_slices, summarise, token_statistics
 from trainer_hooks.signals.base import AsleepError, Signal, Subject
+from trainer_hooks.signals.groups import unwrapped
 from trainer_hooks.wire import SeriesSpec, series_key
 
 if TYPE_CHECKING:
     from trainer_hooks.signals.base import Measured
 
 MAX_LOGIT_BYTES = 64 * 1024 * 1024
+WAKE_FORWARD = "Probe(..., forward=lambda model, inputs: (hidden, model.lm_head))"
 WAKE = "watch(..., probe=Probe(inputs_BT, targets_BT))"
 
 _SPECS: dict[str, tuple[str, str, str, str]] = {
@@ -57,7 +60,7 @@ class ProbeSignal(Signal):
                 "buffers small enough to be put back after a look (128 MiB in all)",
                 "keep large tables out of the model's buffers",
             )
-        self._model = subject.model
+        self._model = unwrapped(subject.model)
         self._probe = _on_device(given, subject.model)
         self._autocast = _TrainingAutocast(subject)
         self._rows: int | None = None
@@ -87,14 +90,25 @@ class ProbeSignal(Signal):
         ]
 
     def measure(self, step: int) -> Measured:
-        with undisturbed(self._model), self._autocast.again():
-            per_token = self._per_token()
+        with undisturbed(self._model), self._autocast.again(), _uncompiled():
+            try:
+                per_token = self._per_token()
+            except NoLogitsError:
+                raise AsleepError("no_logits", WAKE_FORWARD) from None
         found = {series_key(name, "probe"): v for name, v in summarise(per_token).items()}
         for source, mask in self._sources.items():
             chosen = {name: value[mask] for name, value in per_token.items()}
             for name, value in summarise(chosen).items():
                 found[series_key(name, "probe", source)] = value
         return found
+
+    def notice(self) -> str | None:
+        if self._autocast.has_seen:
+            return None
+        return (
+            "not observed: the model was compiled before the watch was attached, or is not called; "
+            "the probe does not know its autocast"
+        )
 
     def _per_token(self) -> dict[str, Tensor]:
         """Statistics of the judged tokens, slice by slice: never all logits at once."""
@@ -177,17 +191,32 @@ class _TrainingAutocast:
             self._handle = subject.model.register_forward_pre_hook(self._look)
 
     def _look(self, module: Any, _inputs: Any) -> None:
-        """One training forward is enough; then the hook takes itself away."""
-        if not module.training:
-            return
-        self._seen = (
-            torch.is_autocast_enabled(self._device),
-            torch.get_autocast_dtype(self._device),
-        )
-        self._handle.remove()
+        """Written at every training forward and never read here: compiling it breaks no graph,
+        and no guard depends on it."""
+        if module.training:
+            self._seen = (
+                torch.is_autocast_enabled(self._device),
+                torch.get_autocast_dtype(self._device),
+            )
+
+    @property
+    def has_seen(self) -> bool:
+        """Whether there was a training forward, or nothing to listen to."""
+        return self._seen is not None or self._handle is None
 
     def again(self) -> AbstractContextManager[Any]:
         if self._seen is None:
             return nullcontext()
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
         enabled, dtype = self._seen
         return torch.autocast(self._device, dtype=dtype, enabled=enabled)
+
+
+def _uncompiled() -> AbstractContextManager[Any]:
+    """No compilation for a look in another mode and shape: it would take longer than all looks."""
+    if "torch._dynamo" not in sys.modules:
+        return nullcontext()
+    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance

@@ -3,7 +3,7 @@
 The weights are copied before the step and compared after it. Copies are bounded: where not all
 parameters fit into ``MAX_COPY_BYTES``, portions are measured in turn, one on each due step, and a
 group's values are those of its parameters in that portion. A single tensor beyond the bound is
-measured on the leading rows that fit.
+measured on the leading rows that fit. Of a tensor in shards every process compares its part.
 """
 
 from __future__ import annotations
@@ -14,10 +14,17 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from trainer_hooks.signals.base import AsleepError, NamedParameter, Signal, Subject
-from trainer_hooks.signals.change import measure_change
-from trainer_hooks.signals.groups import TOTAL, by_group
-from trainer_hooks.signals.norms import joint
+from trainer_hooks.signals.base import (
+    UNDEFINED,
+    AsleepError,
+    NamedParameter,
+    Subject,
+    SummedSignal,
+)
+from trainer_hooks.signals.change import Change, change_of_sums, measure_change, measure_part
+from trainer_hooks.signals.groups import TOTAL, chosen_alone, measurable
+from trainer_hooks.signals.norms import Grouping, Shares
+from trainer_hooks.signals.shards import is_sharded, local, part_size
 from trainer_hooks.wire import SeriesSpec, series_key
 
 if TYPE_CHECKING:
@@ -25,6 +32,10 @@ if TYPE_CHECKING:
 
 MAX_COPY_BYTES = 96 * 1024 * 1024
 """Of float32 copies; half-precision weights need one tensor's float32 copy more at a time."""
+
+_COLUMNS = 4
+"""Of a whole tensor: norms squared before and of the change, its angle, scalars changed.
+Of a tensor in shards: the sums of ``measure_part``."""
 
 _SPECS = {
     "update_ratio": ("rotation", "", "norm of one step's change over the norm of the weights"),
@@ -34,47 +45,80 @@ _SPECS = {
 }
 
 
-class Update(Signal):
-    """``update_ratio``, ``effective_lr`` (matrices only) and ``update_coverage`` by group."""
+class _Portion:
+    """Parameters that are measured together, with all that does not change from step to step."""
+
+    def __init__(self, parameters: Sequence[NamedParameter], subject: Subject) -> None:
+        self.parameters = list(parameters)
+        self.groups = Grouping([p.group for p in parameters])
+        self.owned = Grouping([p.group if p.owned else "" for p in parameters])
+        self.shares = Shares([p.tensor for p in parameters], subject.world)
+        self.sharded = [i for i, p in enumerate(parameters) if is_sharded(p.tensor)]
+        self.alone = chosen_alone([p.name for p in parameters], subject)
+        self.matrices = {
+            group: [
+                i for i, p in enumerate(parameters)
+                if p.group == group and p.owned and p.tensor.ndim >= 2
+            ]
+            for group in self.groups.names
+        }  # fmt: skip
+        sizes = [_looked_at(p.tensor) for p in parameters]
+        self.counts = [
+            sum(n for n, place in zip(sizes, self.groups.places, strict=True) if place == g)
+            for g in range(len(self.groups.names))
+        ]
+
+
+class Update(SummedSignal):
+    """``update_ratio``, ``effective_lr`` (matrices only) and ``update_coverage`` by group.
+
+    Ratio and rotation are those of what the optimizers have; the coverage counts everything that
+    is trainable, so that a layer no optimizer knows shows.
+    """
 
     name: ClassVar[str] = "update"
 
     def __init__(self, subject: Subject) -> None:
-        trainable = [p for p in subject.parameters if p.tensor.requires_grad]
-        self._groups = by_group(trainable)
-        if not self._groups:
+        trainable = [p for p in measurable(subject.parameters) if p.tensor.requires_grad]
+        if not trainable:
             raise AsleepError("a parameter that requires a gradient", "watch(model, optimizer)")
-        ordered = [p for group in self._groups.values() for p in group]
-        self._portions = _portions(ordered)
+        by_group = sorted(trainable, key=lambda p: [q.group for q in trainable].index(p.group))
+        self._portions = [_Portion(part, subject) for part in _portions(by_group)]
         self._turn = 0
-        self._held: list[tuple[NamedParameter, Tensor]] = []
+        self._held: list[Tensor] = []
         self._kept: dict[str, Tensor] = {}
-        self._found: dict[str, Tensor | float] = {}
+        self._sums: Tensor | None = None
+        self._world = subject.world
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        """Of the portion whose turn it is."""
+        return _COLUMNS * len(self._portion.parameters)
+
+    @property
+    def _portion(self) -> _Portion:
+        return self._portions[self._turn % len(self._portions)]
 
     def specs(self) -> list[SeriesSpec]:
-        found = []
-        for name, (family, unit, text) in _SPECS.items():
-            for group in (*self._groups, TOTAL):
-                if not self._fills(name, group):
-                    continue
-                key = series_key(name, group)
-                found.append(
-                    SeriesSpec(key=key, name=name, group=group, unit=unit, family=family, help=text)
-                )
-        return found
-
-    def _fills(self, name: str, group: str) -> bool:
-        if group == TOTAL:
-            whole = len(self._portions) == 1
-            return whole and name in ("update_ratio", "update_coverage")
-        if name.startswith("effective_lr"):
-            return any(p.tensor.ndim >= 2 for p in self._groups[group])
-        return True
+        names: dict[str, dict[str, None]] = {name: {} for name in _SPECS}
+        for portion in self._portions:
+            for group in portion.groups.names:
+                names["update_coverage"][group] = None
+                if group in portion.owned.names:
+                    names["update_ratio"][group] = None
+                if portion.matrices[group]:
+                    names["effective_lr"][group] = names["effective_lr_max"][group] = None
+            for place, name in portion.alone.items():
+                names["update_ratio"][name] = None
+                if portion.parameters[place].tensor.ndim >= 2:
+                    names["effective_lr"][name] = None
+        if len(self._portions) == 1:
+            names["update_ratio"][TOTAL] = names["update_coverage"][TOTAL] = None
+        return [_spec(name, group) for name, groups in names.items() for group in groups]
 
     def before_update(self, step: int) -> None:
-        self._found = {}
-        portion = self._portions[self._turn % len(self._portions)]
-        self._held = [(p, self._copy(p)) for p in portion]
+        self._sums = None
+        self._held = [self._copy(p) for p in self._portion.parameters]
 
     def _copy(self, parameter: NamedParameter) -> Tensor:
         """The weights now, at least float32 (halves cannot hold their own change), contiguous.
@@ -82,7 +126,7 @@ class Update(Signal):
         On a CPU the memory is kept for the next time where all of it keeps to the bound: fresh
         pages cost more than the copy.
         """
-        tensor = _leading(parameter.tensor.detach())
+        tensor = _leading(local(parameter.tensor.detach()))
         wide = torch.promote_types(tensor.dtype, torch.float32)
         kept = self._kept.get(parameter.name)
         if kept is None or kept.shape != tensor.shape or kept.device != tensor.device:
@@ -95,44 +139,105 @@ class Update(Signal):
         held, self._held = self._held, []
         if not held:
             return
-        self._turn += 1
-        groups: dict[str, list[tuple[NamedParameter, Tensor]]] = {}
-        for parameter, copy in held:
-            groups.setdefault(parameter.group, []).append((parameter, copy))
-        sums = [self._group(group, members) for group, members in groups.items()]
-        if len(self._portions) == 1:
-            self._total(torch.stack([row.to(sums[0].device) for row in sums]))
+        portion = self._portion
+        after = [_leading(local(p.tensor.detach())) for p in portion.parameters]
+        whole = [i for i in range(len(held)) if i not in set(portion.sharded)]
+        rows: list[Tensor | None] = [None] * len(held)
+        if whole:
+            change = measure_change([held[i] for i in whole], [after[i] for i in whole])
+            columns = (change.before_norm**2, change.change_norm**2, change.angle, change.changed)
+            for place, row in zip(whole, torch.stack(columns, 1).unbind(), strict=True):
+                rows[place] = row
+        for place in portion.sharded:
+            rows[place] = measure_part(held[place], after[place])
+        first = next(row for row in rows if row is not None)
+        found = torch.stack([row.to(first.device) for row in rows if row is not None])
+        self._sums = portion.shares.of(found)
 
-    def _group(self, group: str, members: list[tuple[NamedParameter, Tensor]]) -> Tensor:
-        """Fill in one group's values; give norm before, norm of the change, scalars changed."""
-        count = sum(copy.numel() for _, copy in members)
-        change = measure_change([c for _, c in members], [_leading(p.tensor) for p, _ in members])
-        angles = [change.angle[i] for i, (p, _) in enumerate(members) if p.tensor.ndim >= 2]
-        if angles:
-            stacked = torch.stack(angles)
-            self._found[series_key("effective_lr", group)] = stacked.median()
-            self._found[series_key("effective_lr_max", group)] = stacked.max()
-        changed = change.changed.sum()
-        row = torch.stack([joint(change.before_norm), joint(change.change_norm), changed])
-        self._found[series_key("update_ratio", group)] = _ratio(row[1], row[0])
-        self._found[series_key("update_coverage", group)] = row[2] / count
-        return row
-
-    def _total(self, rows: Tensor) -> None:
-        """From the groups' rows [group, (norm before, norm of change, changed)]."""
-        count = sum(_leading(p.tensor).numel() for p in self._portions[0])
-        ratio = _ratio(joint(rows[:, 1]), joint(rows[:, 0]))
-        self._found[series_key("update_ratio", TOTAL)] = ratio
-        self._found[series_key("update_coverage", TOTAL)] = rows[:, 2].sum() / count
+    def sums(self, step: int) -> Tensor:
+        sums, self._sums = self._sums, None
+        if sums is None:
+            device = local(self._portion.parameters[0].tensor).device
+            return torch.zeros(self.width, dtype=torch.float64, device=device)
+        return sums.reshape(-1)
 
     def measure(self, step: int) -> Measured:
-        found, self._found = self._found, {}
-        return found
+        return {} if self._sums is None else self.conclude(self.sums(step))
+
+    def skipped(self, step: int) -> Measured:
+        """Nothing moved: that is no absence, but a change of 0 and an angle of 0."""
+        device = local(self._portion.parameters[0].tensor).device
+        nothing = torch.zeros(self.width, dtype=torch.float64, device=device).view(-1, _COLUMNS)
+        nothing[:, 0] = 1.0  # any norm: the ratio is 0 of it
+        nothing[:, 2] = 1.0 if self._portion.sharded else 0.0
+        return self.conclude(nothing.reshape(-1))
+
+    def conclude(self, sums: Tensor) -> Measured:
+        portion = self._portion
+        self._turn += 1
+        change = _change(sums.view(-1, _COLUMNS), portion.sharded)
+        squares = torch.stack([change.before_norm**2, change.change_norm**2], 1)
+        ratios = _ratio(portion.owned.sums(squares))
+        changed = portion.groups.sums(change.changed).unbind()
+        found: dict[str, Tensor | float] = {}
+        for group, ratio in zip(portion.owned.names, ratios.unbind(), strict=True):
+            found[series_key("update_ratio", group)] = ratio
+        for group, count, some in zip(portion.groups.names, portion.counts, changed, strict=True):
+            found[series_key("update_coverage", group)] = some / count
+            if portion.matrices[group]:
+                angles = torch.stack([change.angle[i] for i in portion.matrices[group]])
+                found[series_key("effective_lr", group)] = angles.median()
+                found[series_key("effective_lr_max", group)] = angles.max()
+        if len(self._portions) == 1:
+            total = portion.owned.sums(squares).sum(0, keepdim=True)
+            found[series_key("update_ratio", TOTAL)] = _ratio(total)[0]
+            found[series_key("update_coverage", TOTAL)] = change.changed.sum() / sum(portion.counts)
+        return found | self._alone(portion, change, squares)
+
+    def _alone(self, portion: _Portion, change: Change, squares: Tensor) -> dict[str, Tensor]:
+        """Single parameters, where they were asked for."""
+        if not portion.alone:
+            return {}
+        ratios = _ratio(squares)
+        found = {series_key("update_ratio", n): ratios[i] for i, n in portion.alone.items()}
+        return found | {
+            series_key("effective_lr", name): change.angle[place]
+            for place, name in portion.alone.items()
+            if portion.parameters[place].tensor.ndim >= 2
+        }
 
 
-def _ratio(change: Tensor, before: Tensor) -> Tensor:
-    """|dW| / |W|; 0 for weights that are all 0, whose ratio says nothing."""
-    return torch.where(before == 0, torch.zeros_like(change), change / before)
+def _spec(name: str, group: str) -> SeriesSpec:
+    family, unit, text = _SPECS[name]
+    key = series_key(name, group)
+    return SeriesSpec(key=key, name=name, group=group, unit=unit, family=family, help=text)
+
+
+def _change(rows: Tensor, sharded: Sequence[int]) -> Change:
+    """Rows [tensors, 4], summed over processes, as changes of whole tensors."""
+    if not sharded:
+        before2, change2, angle, changed = rows.unbind(1)
+        return Change(before2.sqrt(), change2.sqrt(), angle, changed)
+    parts = change_of_sums(rows)
+    if len(sharded) == len(rows):
+        return parts
+    whole = _change(rows, ())
+    chosen = [i in set(sharded) for i in range(len(rows))]
+    return Change(*(_choose(chosen, getattr(parts, f), getattr(whole, f)) for f in _FIELDS))
+
+
+_FIELDS = ("before_norm", "change_norm", "angle", "changed")
+
+
+def _choose(chosen: Sequence[bool], one: Tensor, other: Tensor) -> Tensor:
+    pairs = zip(chosen, one.unbind(), other.unbind(), strict=True)
+    return torch.stack([a if first else b for first, a, b in pairs])
+
+
+def _ratio(squares: Tensor) -> Tensor:
+    """|dW| / |W| from [n, (|W|^2, |dW|^2)]; undefined for weights that are all 0."""
+    before, change = squares.sqrt().unbind(1)
+    return torch.where(before == 0, torch.full_like(before, UNDEFINED), change / before)
 
 
 def _leading(tensor: Tensor) -> Tensor:
@@ -144,6 +249,13 @@ def _leading(tensor: Tensor) -> Tensor:
     return tensor[:rows]
 
 
+def _looked_at(tensor: Tensor) -> int:
+    """Scalars of the whole tensor that are compared, on all processes together."""
+    if is_sharded(tensor):
+        return tensor.numel()
+    return _leading(tensor).numel()
+
+
 def _copy_bytes(tensor: Tensor) -> int:
     return tensor.numel() * max(4, tensor.element_size())
 
@@ -153,7 +265,9 @@ def _portions(parameters: Sequence[NamedParameter]) -> list[list[NamedParameter]
     portions: list[list[NamedParameter]] = [[]]
     size = 0
     for parameter in parameters:
-        added = min(MAX_COPY_BYTES, _copy_bytes(parameter.tensor))
+        added = min(
+            MAX_COPY_BYTES, part_size(parameter.tensor) * max(4, parameter.tensor.element_size())
+        )
         if portions[-1] and size + added > MAX_COPY_BYTES:
             portions.append([])
             size = 0
