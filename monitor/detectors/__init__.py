@@ -41,6 +41,7 @@ DETECTORS: dict[str, str] = {
     "checkpoint_age": "monitor.detectors.checkpoint_age:CheckpointAge",
     "gpu_throttle": "monitor.detectors.gpu_throttle:GpuThrottle",
     "answers_drift": "monitor.detectors.answers_drift:AnswersDrift",
+    "sampler_interference": "monitor.detectors.sampler_interference:SamplerInterference",
 }
 
 ENTRY_POINT_GROUP = "watchkeeper.detectors"
