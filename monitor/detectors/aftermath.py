@@ -129,11 +129,13 @@ class Aftermath:
         # A step up between the two belongs to the aftermath as well.
         observed = min(observed_drop(t_W, loss_W), _fallen(fit, t_W, loss_W))
         sd = fit.sigma * (12.0 / len(after)) ** 0.5
-        if expected < params.power * sd:
+        rose = observed < -params.z * sd  # no power is needed to see the loss go up
+        if expected < params.power * sd and not rose:
             few = len(after) < params.most
             missing = "the loss is too noisy to tell; a larger probe would"
             return Finding("" if few else "cannot_tell", key, len(after), missing=missing)
-        lost = (expected - observed) / sd > params.z and observed < params.lost_share * expected
+        short = (expected - observed) / sd > params.z and observed < params.lost_share * expected
+        lost = rose or short
         self.bad_in_a_row = self.bad_in_a_row + 1 if lost else 0
         outcome: Outcome = ""
         if self.bad_in_a_row >= params.times:

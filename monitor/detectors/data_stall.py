@@ -30,7 +30,7 @@ class Params:
     without_worst: float = 0.02
     window: int = 100
     least: int = 20
-    notable_steps: float = 3.0
+    notable_steps: float = 1.0
     worth_saying_s: float = 5.0
     near_steps: int = 100
     giant_s: float = 60.0
