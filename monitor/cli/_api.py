@@ -33,6 +33,12 @@ class Api:
         )
         self._server = server
 
+    def __enter__(self) -> Api:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
     def __call__(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
         """The answer's JSON (None: it has none).
 

@@ -56,9 +56,9 @@ def _silence_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """0 when the server did what was asked."""
-    api = Api(options.server)
     verbs = {"list": _list, "show": _show, "ack": _act, "resolve": _act, "silence": _silence}
-    said = verbs[options.verb](api, options)
+    with Api(options.server) as api:
+        said = verbs[options.verb](api, options)
     if options.json:
         print(json.dumps(said, ensure_ascii=False))
     return 0

@@ -50,8 +50,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """0 when the server did what was asked."""
-    api = Api(options.server)
-    said = {"list": _list, "add": _add, "remove": _remove}[options.verb](api, options)
+    with Api(options.server) as api:
+        said = {"list": _list, "add": _add, "remove": _remove}[options.verb](api, options)
     if options.json:
         print(json.dumps(said, ensure_ascii=False))
     return 0

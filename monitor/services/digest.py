@@ -196,7 +196,7 @@ def _finish(run: Run, summary: RunSummary) -> str:
 def _money(run: Run, summary: RunSummary, now: float) -> str:
     if summary.cost_so_far is None:
         return ""
-    hours = max(0.0, min(now, run.ended_at or now) - max(now - DAY_S, run.created_at)) / 3600.0
+    hours = max(0.0, min(now, run.ended_at or run.last_seen_at) - max(now - DAY_S, run.created_at)) / 3600.0
     lately = cost(run, hours)
     since = f" ({money_text(lately, summary.currency)} since yesterday)" if lately else ""
     return f"{money_text(summary.cost_so_far, summary.currency)} so far{since}"

@@ -165,7 +165,7 @@ def test_the_morning_tells_what_the_night_kept_in_one_message(database: Database
     assert said.headline == "Tuesday 1 December: 2 runs, 1 needs a look"
     assert "Open: loss plateau since step 1 (warning)." in said.text
     assert "Step 1 of 100" in said.text
-    assert "$" in said.text
+    assert "$0.00 so far" in said.text
     (row,) = house.rows(house.alerts("big")[0].id)
     assert (row.state, row.folded_into) == ("folded", said.id)
 
