@@ -2,7 +2,8 @@
 
 ``python -m tests.bench.detectors [FILE ...]``: without files, those of ``tests/runs``. Prints every
 alert; beside the recorded faults, each healthy curve is judged again with its level frozen at three
-places (its noise kept). The last line is JSON.
+places (its noise kept). Without files a few runs of the zoo are trained and judged as well
+(``tests.bench.zoo`` trains all of them). The last line is JSON.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from monitor.services.judging import DetectionEngine
+from tests.bench import zoo
 from tests.fixtures.traces import Row, Told, entries, judge, read_rows
 
 RUNS = Path(__file__).parents[1] / "runs"
@@ -115,6 +117,8 @@ def main(arguments: Sequence[str]) -> None:
         "us_per_needed_point": 1e6 * spent_s / max(needed, 1),
         "points_per_s": needed / max(spent_s, 1e-9),
     }
+    if not arguments:
+        result["zoo"] = zoo.figures(zoo.judge_all(zoo.trained(zoo.QUICK, 1, None)))
     say(json.dumps(result) + "\n")
 
 

@@ -47,7 +47,7 @@ CAUGHT_BY: dict[str, tuple[int, tuple[str, ...]]] = {
 QUICK = ("stale_loader", "bad_batch", "frozen_layer", "control_lr_restart")
 ONSET_SLACK = 0.1
 OF_THE_MACHINE = ("throughput_drop", "straggler", "behind_plan")
-"""They judge real times: on a machine that others use as well they are right, and beside the point."""
+"""They judge real times: on a machine that others use they are right, and beside the point."""
 
 
 @dataclass(slots=True)
@@ -163,6 +163,16 @@ def figures(runs: Sequence[Judged]) -> dict[str, Any]:
     }
 
 
+def judge_all(source: Iterator[tuple[str, dict[str, Any], list[dict[str, Any]]]]) -> list[Judged]:
+    """Judge each run, and say what was said of it."""
+    runs = []
+    for name, truth, batches in source:
+        runs.append(Judged(name, truth, judge_batches(batches)))
+        sys.stdout.write(describe(runs[-1]) + "\n")
+        sys.stdout.flush()
+    return runs
+
+
 def main(arguments: Sequence[str]) -> None:
     """Judge, describe, sum up."""
     parser = argparse.ArgumentParser()
@@ -175,12 +185,7 @@ def main(arguments: Sequence[str]) -> None:
         source = recorded(options.folder)
     else:
         source = trained(options.faults, options.seeds, options.keep)
-    runs = []
-    for name, truth, batches in source:
-        runs.append(Judged(name, truth, judge_batches(batches)))
-        sys.stdout.write(describe(runs[-1]) + "\n")
-        sys.stdout.flush()
-    sys.stdout.write(json.dumps(figures(runs)) + "\n")
+    sys.stdout.write(json.dumps(figures(judge_all(source))) + "\n")
 
 
 if __name__ == "__main__":

@@ -179,12 +179,12 @@ def test_the_labels_of_one_source_go_bad_bit_by_bit(corpus):
     assert early < 0.1
 
 
-def test_every_second_update_is_thrown_away_after_clipping():
+def test_three_of_four_updates_are_thrown_away_after_clipping():
     fault = fault_class("slow_progress")(4, 9)
     _, kept = stepped(fault, 8)
     weight = [state["blocks.0.up_proj.weight"] for state in kept]
     moved = [not torch.equal(a, b) for a, b in zip(weight, weight[1:], strict=False)]
-    assert moved == [True, True, True, True, False, True, False]
+    assert moved == [True, True, True, True, False, False, False]
 
 
 def test_documents_become_lines_of_their_own(corpus):
@@ -193,7 +193,7 @@ def test_documents_become_lines_of_their_own(corpus):
     ends = [(fault.batch(s, loader).inputs_BT == 0).float().mean() for s in range(1, 201)]
     before, after = torch.stack(ends[:10]).mean(), torch.stack(ends[-20:]).mean()
     assert after > 5 * before
-    assert 1 / 45 < after < 1 / 20
+    assert 1 / 25 < after < 1 / 8
     prompts = fault.prompts(corpus)
     assert len(prompts.prompts) == 33
 

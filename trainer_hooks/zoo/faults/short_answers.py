@@ -14,11 +14,11 @@ from trainer_hooks.zoo.loader import Batch, Loader, MixedLoader, held_out_rows, 
 from trainer_hooks.zoo.model import CONTEXT
 
 SHORT_ROWS_BEFORE = 1
-SHORT_ROWS_AFTER = 14
+SHORT_ROWS_AFTER = 16
 DRIFT_STEPS = 150
-LINE_BYTES = (12, 48)
+LINE_BYTES = (6, 24)
 PROMPTS = 32
-PROMPT_BYTES = 16
+PROMPT_BYTES = 6
 
 
 def lines(documents: tuple[bytes, ...]) -> list[bytes]:
@@ -47,7 +47,8 @@ class ShortAnswers(Fault):
             Prompt(f"held-out {n}", text[:PROMPT_BYTES].decode("utf-8", "replace"))
             for n, text in enumerate(chosen)
         ]
-        return PromptSet(asked, ByteTokenizer(), (Decoding(max_tokens=40),), context=CONTEXT)
+        drawn = Decoding(temperature=0.7, seed=7, max_tokens=40)
+        return PromptSet(asked, ByteTokenizer(), (drawn,), context=CONTEXT)
 
     def batch(self, step: int, loader: Any) -> Batch:
         done = min(1.0, max(0.0, (step - self.onset + 1) / DRIFT_STEPS))
