@@ -6,7 +6,6 @@ from torch import nn
 
 from trainer_hooks.zoo.faults.base import Fault
 
-
 KEPT_EVERY = 4
 
 
