@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 from trainer_hooks.feed.meter import FeedMeter, UnigramReference, reference_steps  # noqa: E402
 from trainer_hooks.feed.sample import Sample, chosen_rows, copy_rows  # noqa: E402
 from trainer_hooks.feed.settings import Feed  # noqa: E402
-from trainer_hooks.post.beside import Beside, ClipMeter, Plan  # noqa: E402
+from trainer_hooks.post.beside import Allowance, Beside, ClipMeter, Plan  # noqa: E402
 from trainer_hooks.post.frames import Row  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -118,6 +118,21 @@ def test_the_clip_share_is_that_of_the_last_hundred_steps():
     assert found[149] == {"clip_share": 0.0}
     assert meter.measure({"grad_norm/total": math.nan})["clip_share"] == pytest.approx(0.01)
     assert meter.measure({}) == {}
+
+
+def test_looking_takes_no_more_than_its_share_of_the_time():
+    clock, spent = [0.0], [0.0]
+
+    def work():
+        spent[0] += 0.001
+        return {}
+
+    allowance = Allowance(lambda: clock[0], lambda: spent[0])
+    for _ in range(100_000):  # a step each millisecond, each of them worth a millisecond of work
+        clock[0] += 0.001
+        if allowance.is_left():
+            allowance.spend(work)
+    assert 2.0 <= spent[0] <= 2.3
 
 
 def test_a_part_that_fails_three_times_is_left_out_and_the_others_go_on(tmp_path: Path):

@@ -23,6 +23,8 @@ from trainer_hooks.wire import Asleep, SeriesSpec
 log = logging.getLogger("trainer_hooks")
 
 MACHINE_S = 10.0
+FEED_SHARE = 0.02
+FEED_SAVED_S = 0.2
 CLIP_STEPS = 100
 FAILURES_TO_SWITCH_OFF = 3
 
@@ -41,6 +43,36 @@ class ClipMeter:
             return {}
         self._clipped.append(not norm <= self.threshold)
         return {"clip_share": sum(self._clipped) / len(self._clipped)}
+
+
+@dataclass(slots=True)
+class Allowance:
+    """Processor time that may be spent: a share of the time that passes, saved up to a bound.
+
+    A loop of a thousand steps a second would otherwise share its interpreter with us all day.
+    """
+
+    now: Callable[[], float]
+    spent_now: Callable[[], float] = time.thread_time
+    share: float = FEED_SHARE
+    saved_s: float = FEED_SAVED_S
+    _at: float | None = None
+
+    def is_left(self) -> bool:
+        """Whether something may be spent now."""
+        now = self.now()
+        if self._at is not None:
+            self.saved_s = min(FEED_SAVED_S, self.saved_s + (now - self._at) * self.share)
+        self._at = now
+        return self.saved_s > 0
+
+    def spend(self, act: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """Do it, and pay for it."""
+        began_s = self.spent_now()
+        try:
+            return act()
+        finally:
+            self.saved_s -= self.spent_now() - began_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +96,7 @@ class Beside:
         self._plan = plan
         self._now = now
         self._feed = FeedMeter(plan.feed, plan.planned_steps)
+        self._allowance = Allowance(now)
         self._clip = None if plan.clip_norm is None else ClipMeter(float(plan.clip_norm))
         self._mfu = flops.make_mfu(
             plan.flops_per_token, plan.peak_tflops, list(plan.cards), plan.world_size
@@ -122,8 +155,9 @@ class Beside:
     def _parts(self, row: Row) -> list[tuple[str, Callable[[], dict[str, float]]]]:
         cells: Any = row.cells
         parts: list[tuple[str, Callable[[], dict[str, float]]]] = []
-        if row.fed:
-            parts.append(("feed", lambda: self._feed.measure(row.fed)))
+        if row.fed and self._allowance.is_left():
+            feed = self._allowance.spend
+            parts.append(("feed", lambda: feed(lambda: self._feed.measure(row.fed))))
         if self._clip is not None:
             clip = self._clip
             parts.append(("clip_share", lambda: clip.measure(cells)))
