@@ -9,12 +9,13 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
 from monitor.api.auth import Reading
-from monitor.api.deps import DatabasePart, known_run
+from monitor.api.deps import DatabasePart, ReadingPart, known_run
 from monitor.api.plain import Plain
-from monitor.api.schemas import MISSING, PROBLEMS, SamplingList
+from monitor.api.schemas import MISSING, PROBLEMS, SamplingList, WindowList
 from monitor.services.answer_trends import as_csv, export_rows, trends
 from monitor.services.answers import samplings, side_by_side
 from monitor.services.views import AnswerPairs, AnswerTrends
+from monitor.services.windows import windows
 
 router = APIRouter(
     prefix="/api/v1/runs/{run}",
@@ -30,6 +31,14 @@ def list_samplings(run: str, database: DatabasePart) -> Plain:
     """When answers were sampled, oldest first."""
     with database.read() as uow:
         return Plain(SamplingList(samplings(uow, known_run(uow, run))))
+
+
+@router.get("/samplings/windows", response_model=WindowList)
+def sampling_windows(run: str, database: DatabasePart, reading: ReadingPart) -> Plain:
+    """The latest sampling windows, and what each did to the training beside it."""
+    with database.read() as uow:
+        known_run(uow, run)
+    return Plain(WindowList(windows(database, reading, run)))
 
 
 @router.get("/answers", response_model=AnswerPairs)

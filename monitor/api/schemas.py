@@ -15,6 +15,7 @@ from monitor.services.views import (
     RunSummary,
     SamplingView,
     SeriesView,
+    WindowView,
 )
 from trainer_hooks.wire import Cell
 
@@ -108,6 +109,13 @@ class SamplingList:
     """Samplings, oldest first."""
 
     samplings: list[SamplingView]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowList:
+    """Sampling windows, oldest first."""
+
+    windows: list[WindowView]
 
 
 @dataclass(frozen=True, slots=True)

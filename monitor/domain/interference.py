@@ -24,7 +24,7 @@ STARVED_RATIO = 3.0
 SURE = 4.0
 STALL = 2.0
 """``SLOWER``: of the usual step time. ``STARVED_*``: more wait than this share of a step, and than
-so many times the usual. ``SURE``: standard errors. ``STALL``: a step so many times as long as usual.
+so many times the usual. ``SURE``: standard errors. ``STALL``: a step so many times as long as one.
 """
 
 

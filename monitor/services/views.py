@@ -351,3 +351,29 @@ class AnswerTrends:
     prompts: list[PromptTrend]
     alerts: list[AlertMark]
     sets: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowView:
+    """A sampling window and what it did to the training; see ``domain.interference``.
+
+    Times in seconds; ``loss_change`` in nats, after minus before.
+    """
+
+    id: str
+    who: str
+    path: str | None
+    begin_step: int
+    begin_at: float
+    end_step: int
+    end_at: float
+    effect: str
+    hurt: bool
+    lasts: bool
+    verdict: str
+    step_before_s: float | None
+    step_inside_s: float | None
+    step_after_s: float | None
+    wait_before_s: float | None
+    wait_inside_s: float | None
+    loss_change: float | None

@@ -15,8 +15,9 @@ from monitor.domain.answer_metrics import likeness, measure, of_set, overlap, sk
 from monitor.services.days import day_of
 from tests.api.conftest import Running
 from tests.fixtures.batches import batch
-from trainer_hooks.wire import Answer, AttemptStart, RunStart
+from trainer_hooks.wire import Answer, AttemptStart, Batch, Frame, Phase, RunStart
 
+WHO = "watchkeeper sample on cpu"
 CELLS = ["=1+1", "+1", "-1", "@x", "plain", '<img src=x onerror="alert(1)">', "a\0b"]
 
 
@@ -208,3 +209,34 @@ def test_absent_is_not_zero() -> None:
     assert (odd.first_token, odd.reference_nll) == (None, None)
     assert odd.confidence == pytest.approx(math.exp(-1.0))
     assert measure(Answer("s", "p", "h", "", "<|im_start|>user", 1, 0.0)).templates == 1
+
+
+def test_every_window_has_its_verdict(site: Running) -> None:
+    began = time.time() - 3000
+    times, cells, waits, losses, t = [], [], [], [], began
+    marks = {}
+    for step in range(1, 401):
+        inside = 150 <= step < 190
+        step_s, wait_s = (0.16, 0.06) if inside else (0.1, 0.001)
+        if step in (150, 190, 300, 330):
+            marks[step] = t
+        t += step_s
+        times.append(t)
+        cells.append(step_s)
+        waits.append(wait_s)
+        losses.append(2.0)
+    columns: Any = {"step_s": cells, "data_wait_s": waits, "loss/train": losses}
+    steps = list(range(1, 401))
+    records = [
+        RunStart(name="guard", at=began), AttemptStart(1, 0, began),
+        Phase("w1", "sampling", 149, marks[150], 189, marks[190], "ck/1", WHO),
+        Phase("w2", "sampling", 299, marks[300], 329, marks[330]),
+        Phase("w3", "sampling", 390, t),
+    ]  # fmt: skip
+    said = Batch("guard", "a1", "s0", 0, t, 400, [Frame(steps, times, columns)], records)
+    assert site.send(said).status_code == 200
+    first, second = site.get("/api/v1/runs/guard/samplings/windows")["windows"]
+    assert (first["effect"], first["hurt"], first["lasts"]) == ("starved", True, False)
+    assert first["who"] == WHO
+    assert "ms for data instead of 1 ms" in first["verdict"]
+    assert (second["who"], second["verdict"]) == ("sampling in the loop", "no lasting effect")
