@@ -15,6 +15,8 @@ from monitor.detectors.rolling import Rolling
 
 NEEDS = ("lr/*", "grad_norm/total", "repeat_share")
 """The series it reads; a detector that uses it needs them."""
+SLOW_NEEDS = ("lr/*", "repeat_share")
+"""Those of a detector that judges blocks or evaluations: no gradient tells how they began."""
 KEPT = 8
 """So many of the latest stalls, changes and the like are remembered."""
 
@@ -135,7 +137,8 @@ class Companions:
         """Ranked: those with all of their signs first, the more signs the better."""
         found = [*self._by_act(onset), *self._by_data(onset), *self._by_gradient(onset)]
         if not found:
-            text = "unexplained: learning rate, data and gradients look as before"
+            others = ", data and gradients" if self._memory.ratios else " and data"
+            text = f"unexplained: learning rate{others} look as before"
             return (Cause(text, 0, 1, "none of the known causes shows"),)
         return tuple(sorted(found, key=lambda c: (-c.signs_seen / c.signs_of, -c.signs_seen)))
 

@@ -45,6 +45,7 @@ class _Curve:
     points: int = 0
     flat_from_start: bool = False
     check_level: bool = False
+    mixed: bool = False
 
 
 class LossPlateau(Detector):
@@ -160,9 +161,7 @@ class LossPlateau(Detector):
             for curve in self._curves.values():
                 curve.blocks.clear()
                 self._forget(curve)
-                if mixed:
-                    # Other data have another first loss as well.
-                    curve.first, curve.points = [], 0
+                curve.mixed = curve.mixed or mixed
 
     # -- judging -------------------------------------------------------------------------------
 
@@ -277,6 +276,8 @@ class LossPlateau(Detector):
         span = curve.blocks.steps[-1] - (self._gate.run_first_step or 0)
         if curve.points < need or span < params.no_progress_steps or self._gate.restarted:
             return None
+        if curve.mixed:
+            return None  # its first values were of other data
         t_N, loss_N = curve.blocks.arrays()
         recent_N = loss_N[len(loss_N) // 2 :]
         per_block = noise_sd(loss_N)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from monitor.detectors.base import Detector, Evidence, Hold, RunFacts, StepFrame, Verdict
-from monitor.detectors.companions import NEEDS, CompanionParams, Companions
+from monitor.detectors.companions import SLOW_NEEDS, CompanionParams, Companions
 from monitor.detectors.gate import Gate
 from monitor.detectors.progress import BlockSeries
 from monitor.detectors.robust import mann_kendall, noise_sd
@@ -64,7 +64,7 @@ class SlowDrift(Detector):
 
     name: ClassVar[str] = "slow_drift"
     title: ClassVar[str] = "loss drifts upwards"
-    needs: ClassVar[tuple[str, ...]] = (LOSS, *HELD_OUT, *NEEDS)
+    needs: ClassVar[tuple[str, ...]] = (LOSS, *HELD_OUT, *SLOW_NEEDS)
     hold: ClassVar[Hold] = Hold(k=1, m=1, calm=2)
 
     def __init__(self, facts: RunFacts, params: Params | None = None) -> None:

@@ -19,7 +19,7 @@ from monitor.detectors.base import (
     StepFrame,
     Verdict,
 )
-from monitor.detectors.companions import NEEDS, CompanionParams, Companions
+from monitor.detectors.companions import SLOW_NEEDS, CompanionParams, Companions
 from monitor.detectors.gate import Gate
 from monitor.detectors.robust import MAD_TO_SD, bend_sd, median
 
@@ -97,7 +97,8 @@ class TrainHeldoutGap(Detector):
     name: ClassVar[str] = "train_heldout_gap"
     title: ClassVar[str] = "train and held-out loss part"
     needs: ClassVar[tuple[str, ...]] = (
-        TRAIN, *HELD_OUT, "loss/heldout@*", "loss/probe@*", "top1/probe", "top1/probe@*", *NEEDS,
+        TRAIN, *HELD_OUT, "loss/heldout@*", "loss/probe@*", "top1/probe", "top1/probe@*",
+        *SLOW_NEEDS,
     )  # fmt: skip
     kinds: ClassVar[tuple[str, ...]] = ("pretrain", "continued", "sft", "other")
     hold: ClassVar[Hold] = Hold(k=1, m=1, calm=2)

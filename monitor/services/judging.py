@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from monitor.detectors import detector_table, load_detector
@@ -31,6 +30,9 @@ TICK_S = 15.0
 ENGINE_VERSION = 1
 """Raised whenever an old snapshot can no longer be continued."""
 
+MOST_PLANS = 256
+"""So many sets of keys a step may bring are remembered."""
+
 log = logging.getLogger(__name__)
 
 
@@ -48,6 +50,7 @@ class DetectionEngine:
         self._episodes = Episodes(run, self._hold, lambda: not is_past_data(self._facts))
         self._doubts: dict[str, str] = {}
         self._readers: dict[str, tuple[str, ...]] = {}
+        self._plans: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
         self._frames = FrameAssembler(lambda key: bool(self._read_by(key)))
         self.ended = False
 
@@ -133,16 +136,30 @@ class DetectionEngine:
                     effects += self._take(verdict, heard.t)
         return effects
 
+    def _shares(self, keys: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+        """Which of a step's keys each detector gets; most steps of a run bring the same ones."""
+        shares = self._plans.get(keys)
+        if shares is None:
+            shares = {}
+            for key in keys:
+                for name in self._read_by(key):
+                    shares[name] = (*shares.get(name, ()), key)
+            if len(self._plans) >= MOST_PLANS:
+                self._plans.clear()
+            self._plans[keys] = shares
+        return shares
+
     def _verdicts(self, frame: StepFrame) -> list[Verdict]:
-        shares: dict[str, dict[str, float]] = {}
-        for key, value in frame.values.items():
-            for name in self._read_by(key):
-                shares.setdefault(name, {})[key] = value
+        shares, values = self._shares(tuple(frame.values)), frame.values
         verdicts: list[Verdict] = []
         for name, detector in self._ready().items():
-            values = shares.get(name)
-            if (values or frame.events) and name not in self._broken:
-                verdicts += self._ask(name, detector, replace(frame, values=values or {}))
+            keys = shares.get(name, ())
+            if (keys or frame.events) and name not in self._broken:
+                own = {key: values[key] for key in keys}
+                part = StepFrame(
+                    frame.attempt, frame.ordinal, frame.step, frame.t, own, frame.events
+                )
+                verdicts += self._ask(name, detector, part)
         return verdicts
 
     def _ask(self, name: str, detector: Detector, frame: StepFrame) -> list[Verdict]:
@@ -189,6 +206,7 @@ class DetectionEngine:
         cls = compile_rules([rule_from(plain) for plain in rules])
         self._classes[USER_RULE] = cls
         self._readers.clear()
+        self._plans.clear()
         self._frames.ask_again()
         if self._detectors:
             before = self._detectors.pop(USER_RULE, None)
