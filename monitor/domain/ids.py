@@ -12,7 +12,7 @@ def alert_id(run: str, detector: str, subject: str, episode: int) -> str:
     return uuid.uuid5(NAMESPACE, "\x1f".join((run, detector, subject, str(episode)))).hex
 
 
-def message_id(alert: str, channel: str, moment: str, count: int) -> str:
+def message_id(alert: str, channel: str, moment: str, count: int | str) -> str:
     """The webhook-id of a message: the same on every replay and every try."""
     name = "\x1f".join((alert, channel, moment, str(count)))
     return f"msg_{uuid.uuid5(NAMESPACE, name).hex}"

@@ -66,8 +66,11 @@ class Incident:
 
 
 def related(one: str, other: str) -> bool:
-    """Whether two detectors may tell of one cause: the same, or one brings the other about."""
-    return (
+    """Whether two detectors may tell of one cause: the same, or one brings the other about.
+
+    Of rules people wrote nobody knows what brings them about.
+    """
+    return one != "user_rule" and (
         one == other
         or other in BRINGS.get(one, frozenset())
         or one in BRINGS.get(other, frozenset())

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from monitor.domain.alert import Alert
+
+USER_RULE = "user_rule"
+
 FOLD_S = 600.0
 """At most one message that something began, per rule and run, in this time; and one that it is
 over."""
@@ -27,3 +31,10 @@ def wait_s(detector: str, moment: str) -> float:
     """How long a message waits for others like it before it may leave."""
     group = GROUP_WAIT_S.get(detector, 0.0)
     return max(END_WAIT_S, group) if moment == "resolved" else group
+
+
+def rule_of(alert: Alert) -> str:
+    """What counts as one rule: a detector, or one of the rules people wrote."""
+    if alert.detector != USER_RULE:
+        return alert.detector
+    return f"{USER_RULE}:{alert.subject.partition(': ')[0]}"

@@ -15,9 +15,11 @@ from email.utils import parsedate_to_datetime
 from typing import Protocol
 
 from monitor.clock import Clock, monotonic_s
+from monitor.domain.ids import message_id
 from monitor.domain.secrets import scrub
 from monitor.formats import load_format
 from monitor.formats.base import AlertText, Format, Message, Request
+from monitor.services.episodes import REMIND_AFTER_S
 from monitor.services.gates import Gates
 from monitor.services.telling import message_for
 from monitor.storage.base import (
@@ -32,9 +34,13 @@ from monitor.storage.base import (
 FIRST_PAUSE_S = 5.0
 PAUSE_FACTOR = 3.0
 LONGEST_PAUSE_S = 600.0
-MOST_TRIES = 12
-"""5 s, 15 s, 45 s, .. 10 min: a receiver may be away for about an hour."""
-LONGEST_RETRY_AFTER_S = 3600.0
+MOST_TRIES = 6
+"""5 s, 15 s, 45 s, 2 min, 7 min: what fails for ten minutes is given up, and told once more after
+six hours if it is still open. Tries that were cut off by our own end do not count."""
+LONGEST_WAIT_S = 600.0
+"""A receiver that keeps asking us to wait is given up after so long."""
+LONGEST_RETRY_AFTER_S = 600.0
+ASKED_TO_WAIT = 429
 LEASE_S = 60.0
 """Longer than a try and its fallback take, so that no second process sends what is on its way."""
 SHORTEST_HOLD_S = 1.0
@@ -119,17 +125,19 @@ class Delivery:
         if ready is None:
             return
         tries, answer = self._try(ready)
-        state, due_at = self._judge(row, answer)
-        if state == "gave_up":
-            log.warning("gave up message %s to channel %s", row.id, ready.channel.name)
 
-        def settle(uow: UnitOfWork) -> None:
+        def settle(uow: UnitOfWork) -> OutboxState | None:
+            state, due_at = self._judge(row, answer, uow.outbox.tries(row.id))
             if not self._settle(uow, row, state, due_at, tries):
-                return
+                return None
+            if state == "gave_up" and row.moment == "opened":
+                uow.outbox.enqueue([_once_more(row, self._clock())])
             if answer.status == 410:
                 uow.channels.disable(ready.channel.id, "the receiver said 410 Gone")
+            return state
 
-        self._database.write(settle)
+        if self._database.write(settle) == "gave_up":
+            log.warning("gave up message %s to channel %s", row.id, ready.channel.name)
 
     def _try(self, ready: _Ready) -> tuple[list[DeliveryTry], Answered]:
         """One try, and after a 400 one more in the format's plainest form."""
@@ -205,14 +213,20 @@ class Delivery:
 
     # -- after a try ---------------------------------------------------------------------------
 
-    def _judge(self, row: OutboxRow, answer: Answered) -> tuple[OutboxState, float | None]:
+    def _judge(
+        self, row: OutboxRow, answer: Answered, before: Sequence[DeliveryTry]
+    ) -> tuple[OutboxState, float | None]:
+        """``before``: earlier tries, as far as we lived to note what they came to."""
         status = answer.status
         if status is not None and 200 <= status < 300:
             return "sent", None
         hopeless = status is not None and status < 500 and status not in RETRIED_STATUS
-        if hopeless or answer.refused or row.tries >= MOST_TRIES:
+        failed = 1 + sum(one.status != ASKED_TO_WAIT for one in before)
+        waited_s = self._clock() - before[0].at if before else 0.0
+        tired = waited_s >= LONGEST_WAIT_S if status == ASKED_TO_WAIT else failed >= MOST_TRIES
+        if hopeless or answer.refused or tired:
             return "gave_up", None
-        return "waiting", self._clock() + self._pause_s(row.tries, answer.retry_after)
+        return "waiting", self._clock() + self._pause_s(failed, answer.retry_after)
 
     def _pause_s(self, tries: int, retry_after: str) -> float:
         asked = retry_after_s(retry_after, self._clock())
@@ -286,6 +300,15 @@ def secrets_of(made: Format, channel: Channel) -> list[str]:
     """Everything in a channel's config that is never shown."""
     held = (channel.config.get(field.name) for field in made.fields if field.secret)
     return [str(value) for value in held if value]
+
+
+def _once_more(row: OutboxRow, now: float) -> OutboxRow:
+    """What was given up is told as a reminder, if it is still open then and nobody has seen it."""
+    return OutboxRow(
+        message_id(row.alert, row.channel, "reminder", f"after {row.id}"), row.run, row.alert,
+        row.channel, "reminder", now, now + REMIND_AFTER_S, state="held", detector=row.detector,
+        severity=row.severity, held="gave_up",
+    )  # fmt: skip
 
 
 def retry_after_s(text: str, now: float) -> float | None:

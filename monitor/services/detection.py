@@ -16,7 +16,7 @@ from monitor.clock import Clock
 from monitor.detectors.base import Detector
 from monitor.domain.ids import message_id
 from monitor.domain.log import LogEntry
-from monitor.domain.telling import wait_s
+from monitor.domain.telling import rule_of, wait_s
 from monitor.services.judging import DetectionEngine, Effect
 from monitor.storage.base import (
     Cursor,
@@ -283,7 +283,7 @@ def _enqueue(uow: UnitOfWork, effect: Effect, now: float) -> int:
             moment=effect.tell,
             created_at=now,
             due_at=now + wait_s(effect.alert.detector, effect.tell),
-            detector=effect.alert.detector,
+            detector=rule_of(effect.alert),
             severity=effect.alert.severity,
         )
         for channel in channels
@@ -301,6 +301,7 @@ def _told_channels(uow: UnitOfWork, effect: Effect, now: float) -> list[str]:
     ended = effect.alert.resolved_reason == "run_ended"
     if not ended:
         uow.outbox.cancel(effect.alert.id, moment="opened", at=now)
+        uow.outbox.cancel(effect.alert.id, moment="reminder", at=now)
     sent = {"sent", "folded"} if ended else {"sent", "sending", "folded"}
     return [
         row.channel

@@ -14,7 +14,7 @@ from functools import partial
 from monitor.clock import Clock
 from monitor.domain.alert import Alert
 from monitor.domain.ids import message_id
-from monitor.domain.plan import cost
+from monitor.domain.plan import HOUR_S, cost
 from monitor.domain.routing import route_of
 from monitor.domain.run import LIVE_STATES, Run
 from monitor.domain.silence import local_day, time_on, zone_of
@@ -196,7 +196,8 @@ def _finish(run: Run, summary: RunSummary) -> str:
 def _money(run: Run, summary: RunSummary, now: float) -> str:
     if summary.cost_so_far is None:
         return ""
-    hours = max(0.0, min(now, run.ended_at or run.last_seen_at) - max(now - DAY_S, run.created_at)) / 3600.0
+    begin, end = max(now - DAY_S, run.created_at), min(now, run.ended_at or run.last_seen_at)
+    hours = max(0.0, end - begin) / HOUR_S
     lately = cost(run, hours)
     since = f" ({money_text(lately, summary.currency)} since yesterday)" if lately else ""
     return f"{money_text(summary.cost_so_far, summary.currency)} so far{since}"

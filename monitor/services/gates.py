@@ -15,7 +15,7 @@ from monitor.domain.alert import Alert
 from monitor.domain.routing import route_of, wants
 from monitor.domain.run import Run
 from monitor.domain.silence import local_day, parse_hours, silenced_until, time_on
-from monitor.domain.telling import FOLD_S
+from monitor.domain.telling import FOLD_S, rule_of
 from monitor.services.episodes import RANK
 from monitor.storage.base import Channel, OutboxRow, UnitOfWork
 
@@ -169,7 +169,8 @@ def _unsaid(case: _Case, *, run: str | None) -> list[OutboxRow]:
 def _too_late(case: _Case) -> Decision | None:
     """An episode that closed before its message left sends nothing; not so when the run ended."""
     gone = not case.alert.open and case.alert.resolved_reason != "run_ended"
-    return Decision("drop") if gone and case.begins else None
+    seen = case.alert.state == "acknowledged" and case.row.moment == "reminder"
+    return Decision("drop") if (gone and case.begins) or seen else None
 
 
 def _route(case: _Case) -> Decision | None:
@@ -273,8 +274,8 @@ def _end(case: _Case) -> Decision | None:
         return None
     rows = case.uow.outbox.of_rule(case.channel.id, case.row.detector, run=case.row.run)
     since = case.alert.resolved_at or case.now
-    spells = case.uow.alerts.of_detector(case.row.run, case.row.detector, since=since)
-    again = any(one.id != case.alert.id for one in spells)
+    spells = case.uow.alerts.of_detector(case.row.run, case.alert.detector, since=since)
+    again = any(one.id != case.alert.id and rule_of(one) == case.row.detector for one in spells)
     coming = [
         row.due_at
         for row in rows

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from monitor.domain.alert import Alert
-from monitor.domain.telling import MOST_LISTED
+from monitor.domain.telling import MOST_LISTED, rule_of
 from monitor.formats.base import AlertText, Message
 from monitor.services.alerting import alert_text, run_facts
 from monitor.storage.base import OutboxRow, UnitOfWork
@@ -74,8 +74,9 @@ def _again_lines(
     ]
     since = alert.opened_at if row.moment == "resolved" else max(before, default=alert.opened_at)
     said = {alert.id} | {member.alert for member in members if member.run == row.run}
-    spells = uow.alerts.of_detector(row.run, row.detector, since=since)
-    count = len({one.id for one in spells if one.opened_at > since} - said)
+    found = uow.alerts.of_detector(row.run, alert.detector, since=since)
+    spells = {one.id for one in found if one.opened_at > since and rule_of(one) == row.detector}
+    count = len(spells - said)
     if count <= 0:
         return []
     times = "once" if count == 1 else f"{count} times"

@@ -349,6 +349,10 @@ class Outbox(Protocol):
         and those that left in the last hour."""
         ...
 
+    def tries(self, message: str) -> list[DeliveryTry]:
+        """Tries at a message that were written down, in order."""
+        ...
+
     def folded(self, message: str) -> list[OutboxRow]:
         """What was folded into a message, in order."""
         ...

@@ -131,6 +131,11 @@ class SqlOutbox:
             query = query.where(_OUT.run == run)
         return [_to_row(row) for row in self._connection.execute(query.order_by(_OUT.number))]
 
+    def tries(self, message: str) -> list[DeliveryTry]:
+        query = sa.select(tables.delivery_try).where(_TRY.message == message).order_by(_TRY.id)
+        rows = self._connection.execute(query)
+        return [DeliveryTry(**{n: getattr(row, n) for n in _TRY_FIELDS}) for row in rows]
+
     def folded(self, message: str) -> list[OutboxRow]:
         query = sa.select(tables.outbox).where(_OUT.folded_into == message)
         return [_to_row(row) for row in self._connection.execute(query.order_by(_OUT.number))]

@@ -222,16 +222,58 @@ def test_an_answer_that_will_not_change_is_not_asked_for_again(
     assert (row.state, tried.status, len(receiver.got)) == ("gave_up", status, 1)
 
 
-def test_it_gives_up_in_the_end(
+def test_it_gives_up_in_the_end_and_says_it_once_more_hours_later(
     database: Database, delivery: Delivery, receiver: Receiver, clock: FakeClock
 ) -> None:
     prepare(database, receiver, a_row())
-    receiver.script = [500] * 50
-    for _ in range(50):
+    receiver.script = [500] * MOST_TRIES
+    for _ in range(20):
         drain(delivery)
-        clock.advance(1000.0)
+        clock.advance(600.0)
     row, tries = state_of(database)
     assert (row.state, len(tries), len(receiver.got)) == ("gave_up", MOST_TRIES, MOST_TRIES)
+    for _ in range(30):
+        drain(delivery)
+        clock.advance(600.0)
+    assert len(receiver.got) == MOST_TRIES + 1
+    assert json.loads(receiver.got[-1][1])["type"] == "alert.reminder"
+
+
+def test_who_keeps_asking_to_wait_is_given_up_after_ten_minutes(
+    database: Database, delivery: Delivery, receiver: Receiver, clock: FakeClock
+) -> None:
+    prepare(database, receiver, a_row())
+    receiver.script = [(429, {"retry-after": "2280"}, b"")] * 5
+    for _ in range(14):
+        drain(delivery)
+        clock.advance(50.0)
+    row, tries = state_of(database)
+    assert (row.state, [tried.status for tried in tries]) == ("gave_up", [429, 429])
+
+
+def test_twenty_eight_alerts_to_one_that_takes_five_in_two_seconds(
+    database: Database, delivery: Delivery, receiver: Receiver, clock: FakeClock
+) -> None:
+    taken: list[float] = []
+
+    def limited(handler: BaseHTTPRequestHandler) -> None:
+        lately = [at for at in taken if clock() - at < 2.0]
+        status = 429 if len(lately) >= 5 else 200
+        if status == 200:
+            taken.append(clock())
+        handler.send_response(status)
+        handler.send_header("content-length", "0")
+        if status == 429:
+            handler.send_header("retry-after", f"{2.0 - (clock() - lately[0]):.2f}")
+        handler.end_headers()
+
+    prepare(database, receiver, *(a_row(number) for number in range(1, 29)))
+    receiver.script = [limited] * 2000
+    for _ in range(200):
+        drain(delivery)
+        clock.advance(0.5)
+    assert {state_of(database, number)[0].state for number in range(1, 29)} == {"sent"}
+    assert len(taken) == 28
 
 
 def test_pauses_grow(
