@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
 from monitor.senders.http import Answer
 from monitor.senders.smtp import SmtpSender
+from tests.fixtures.require import need
 
 ENVELOPE = {
     "security": "none",
@@ -30,8 +36,16 @@ class Post:
     heard: list[str] = field(default_factory=list)
     mail: bytes = b""
 
+    trust: ssl.SSLContext | None = None
+
     def serve(self, listener: socket.socket) -> None:
         connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            if self.trust is not None:
+                connection = self.trust.wrap_socket(connection, server_side=True)
+            self.talk(connection)
+
+    def talk(self, connection: socket.socket) -> None:
         with connection, connection.makefile("rwb") as wire:
             wire.write(b"220 here\r\n")
             wire.flush()
@@ -137,3 +151,31 @@ def test_a_server_inside_is_refused_unless_allowed(url: str) -> None:
     assert plain(url, b"", ENVELOPE).refused
     assert plain.examine(url)
     assert not SmtpSender(["127.0.0.0/8"]).examine("smtp://127.0.0.1:25")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for mail.example.org with its key, in one file."""
+    openssl = shutil.which("openssl")
+    need(openssl is not None, "no openssl to make a certificate with")
+    file = tmp_path_factory.mktemp("certificate") / "both.pem"
+    command = [str(openssl), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    names = ["-subj", "/CN=mail.example.org", "-addext", "subjectAltName=DNS:mail.example.org"]
+    files = ["-keyout", str(file), "-out", f"{file}.crt"]
+    subprocess.run([*command, *names, *files], check=True, capture_output=True, timeout=60)
+    file.write_text(file.read_text() + Path(f"{file}.crt").read_text())
+    return file
+
+
+@pytest.mark.parametrize(("name", "went"), [("mail.example.org", True), ("other.example", False)])
+def test_the_certificate_is_that_of_the_name_though_the_connection_goes_to_an_address(
+    post: Post, certificate: Path, name: str, went: bool
+) -> None:
+    post.trust = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    post.trust.load_cert_chain(certificate)
+    believed = ssl.create_default_context(cafile=str(certificate))
+    answer = sender(context=believed)(
+        f"smtp://{name}:{post.port}", b"Subject: x\r\n\r\nhi\r\n", {**ENVELOPE, "security": "tls"}
+    )
+    assert (answer.status == 250) is went
+    assert (b"hi" in post.mail) is went
