@@ -32,7 +32,8 @@ class Params:
     ``until_s`` (a cold card is faster at first), or lies in the first ``short_share`` of a run
     planned to take less than ``short_s``. ``drawn`` and ``warned``: drops that are shown and that
     warn; the steadiest real runs keep within 1 %. ``noise_sds``: nor is a drop one that the blocks'
-    own scatter would make. ``lasting_s``: how long it must last, beside two blocks.
+    own scatter would make. ``lasting_s``: how long it must last, beside two blocks;
+    in a short run ``lasting_share`` of it, but ``least_lasting_s``.
     ``batch_change``: tokens a step that change by more void the reference."""
 
     block_points: int = 50
@@ -45,6 +46,8 @@ class Params:
     warned: float = 0.08
     noise_sds: float = 4.0
     lasting_s: float = 300.0
+    lasting_share: float = 0.01
+    least_lasting_s: float = 60.0
     batch_change: float = 0.02
     least_blocks: int = 3
 
@@ -251,9 +254,13 @@ class ThroughputDrop(Detector):
         return [said(self, frame, "bad", severity, "slower", evidence=evidence)]
 
     def _lasting_s(self, step: int, now_s: float) -> float:
-        """Five minutes; in a short run no more than a hundredth of it."""
-        short = self._short_until(step, now_s - self._memory.begun_s) is not None
-        return 0.0 if short else self.params.lasting_s
+        """Five minutes; in a short run a hundredth of it, but at least one minute."""
+        memory, params = self._memory, self.params
+        if self._short_until(step, now_s - memory.begun_s) is None:
+            return params.lasting_s
+        planned = float(self._facts.facts["planned_steps"]) - (memory.first_step or 0)
+        whole_s = now_s * planned / max(1, step - (memory.first_step or 0))
+        return min(params.lasting_s, max(params.least_lasting_s, params.lasting_share * whole_s))
 
     # -- words --------------------------------------------------------------------------------
 

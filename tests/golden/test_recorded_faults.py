@@ -115,12 +115,12 @@ def test_a_sound_run_keeps_its_pace() -> None:
     assert alerts_of(list(planned(log_of(PACED), 4578))) == []
 
 
-def test_a_tenth_slower_is_found_within_150_steps() -> None:
+def test_a_tenth_slower_is_found_after_a_minute() -> None:
     log = list(planned(list(slowed(log_of(PACED), 2000, 1.1)), 4578))
     alerts = [alert for alert in alerts_of(log) if alert.detector == "throughput_drop"]
     assert [alert.severity for alert in alerts] == ["warning"]
     assert 1950 <= alerts[0].onset_step <= 2050
-    assert 2000 < alerts[0].opened_step <= 2150
+    assert 2350 < alerts[0].opened_step <= 2500  # a minute of 0.137 s steps
     assert alerts[0].evidence["causes"][0]["text"] == "unexplained"
 
 
