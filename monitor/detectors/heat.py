@@ -62,13 +62,12 @@ class Heat:
 class HeatGauge:
     """Measures each loss against the points before it. O(log n) a point."""
 
-    __slots__ = ("_level", "_params", "_spread", "_tail", "_waiting")
+    __slots__ = ("_level", "_params", "_spread", "_waiting")
 
     def __init__(self, params: HeatParams) -> None:
         self._params = params
         self._level = Rolling(params.level_points)
         self._spread = Rolling(params.spread_points)
-        self._tail = Rolling(params.spread_points)
         self._waiting: list[list[float]] = []
 
     @property
@@ -93,14 +92,15 @@ class HeatGauge:
         params, spread = self._params, self._spread
         if len(self._level) < params.lag_points:
             return None
-        level = median + spread.median()
+        usual = spread.median()
+        level = median + usual
         sd = max(
             (spread.quantile(0.75) - spread.quantile(0.25)) * QUARTILES_TO_SD,
             params.sd_floor_share * abs(level), 1e-9,
         )  # fmt: skip
         limit = max(
             params.z * sd, params.share * abs(level), params.floor_nats,
-            params.tail_ratio * self._tail.quantile(params.tail_share),
+            params.tail_ratio * (spread.quantile(params.tail_share) - usual),
         )  # fmt: skip
         return Heat(loss, level, sd, limit)
 
@@ -108,24 +108,20 @@ class HeatGauge:
         if sd <= 0.0:
             self._level.add(loss)
             return
-        tamed = min(loss, level + self._params.winsor_sd * sd)
-        self._level.add(tamed)
-        self._spread.add(tamed - median)
-        # The tail is learnt as it is, up to where more would say nothing.
-        self._tail.add(min(max(loss - level, 0.0), 4.0 * self._params.z * sd))
+        self._level.add(min(loss, level + self._params.winsor_sd * sd))
+        # Quartiles need no taming; the tail is learnt up to where more would say nothing.
+        self._spread.add(min(loss, level + 4.0 * self._params.z * sd) - median)
 
     def forget(self) -> None:
         """Begin anew: another attempt, or declaredly other data."""
         self._level.clear()
         self._spread.clear()
-        self._tail.clear()
         self._waiting = []
 
     def snapshot(self) -> dict[str, Any]:
         return {
             "level": self._level.snapshot(),
             "spread": self._spread.snapshot(),
-            "tail": self._tail.snapshot(),
             "waiting": [list(point) for point in self._waiting],
         }
 
@@ -133,5 +129,4 @@ class HeatGauge:
         params = self._params
         self._level = Rolling(params.level_points, state["level"])
         self._spread = Rolling(params.spread_points, state["spread"])
-        self._tail = Rolling(params.spread_points, state["tail"])
         self._waiting = [list(point) for point in state["waiting"]]

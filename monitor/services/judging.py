@@ -151,15 +151,19 @@ class DetectionEngine:
 
     def _verdicts(self, frame: StepFrame) -> list[Verdict]:
         shares, values = self._shares(tuple(frame.values)), frame.values
+        parts: dict[tuple[str, ...], StepFrame] = {}
         verdicts: list[Verdict] = []
         for name, detector in self._ready().items():
             keys = shares.get(name, ())
-            if (keys or frame.events) and name not in self._broken:
+            if not (keys or frame.events) or name in self._broken:
+                continue
+            part = parts.get(keys)
+            if part is None:
                 own = {key: values[key] for key in keys}
-                part = StepFrame(
+                part = parts[keys] = StepFrame(
                     frame.attempt, frame.ordinal, frame.step, frame.t, own, frame.events
                 )
-                verdicts += self._ask(name, detector, part)
+            verdicts += self._ask(name, detector, part)
         return verdicts
 
     def _ask(self, name: str, detector: Detector, frame: StepFrame) -> list[Verdict]:
