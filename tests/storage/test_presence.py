@@ -79,6 +79,20 @@ def test_an_evaluation_under_way_is_no_stall(story: Story) -> None:
     assert story.state() == "running"
     ended = Phase("p", "evaluation", 0, story.clock(), end_step=0, end_at=story.clock())
     story.send(records=[ended])
+    story.wait(STALLED_S - 5, beating=True)
+    assert story.state() == "running"  # it has as long as any step to come back
+    story.wait(10, beating=True)
+    assert story.state() == "stalled"
+
+
+def test_slow_steps_have_ten_of_their_own_time(story: Story) -> None:
+    for step in range(1, 4):
+        story.wait(120, beating=True)
+        story.send(steps=[step])
+        story.presence.run_once()
+    story.wait(1000, beating=True)
+    assert story.state() == "running"
+    story.wait(220, beating=True)
     assert story.state() == "stalled"
 
 
