@@ -63,11 +63,27 @@ export interface Sampling { id: string; weights_step: number; at: number; day: s
 export interface AnswerOut {
   text: string; token_texts?: string[]; token_logprobs?: Cell[]; stop_reason?: string;
   reference_nll?: Cell; weights_step?: number; at?: number; truncated?: boolean; text_bytes?: number;
-  length?: number; confidence?: number | null; repetition?: number;
+  length?: number; words?: number; confidence?: number | null; repetition?: number; checks?: Record<string, boolean>;
 }
+export type Fate = 'worse' | 'better' | 'changed' | 'same' | 'apart' | 'missing';
 export interface Pair {
   prompt_id: string; prompt: string; left: AnswerOut | null; right: AnswerOut | null;
-  diff: ['same' | 'cut' | 'add', string][]; comparable: boolean; differs: string[]; verdict: string;
+  diff: ['same' | 'cut' | 'add', string][]; comparable: boolean; differs: string[]; verdict: string; fate: Fate;
+}
+export interface Pairs { left: Sampling | null; right: Sampling | null; pairs: Pair[]; note: string }
+export interface SetNumbers {
+  answers: number; length: number | null; words: number | null; confidence: number | null; first_token: number | null;
+  entropy: number | null; ends: number | null; repeats: number | null; reference_nll: number | null; templates: number;
+  checks: Record<string, number>; stops: Record<string, number>;
+}
+export interface TrendPoint {
+  sampling: string; weights_step: number; at: number; day: string; prompt_set_hash: string; numbers: SetNumbers;
+  like_before: number | null; like_first: number | null;
+}
+export interface AlertMark { id: string; detector: string; title: string; state: string; onset_step: number; opened_step: number; opened_at: number; resolved_step: number | null }
+export interface AnswerTrends {
+  zone: string; points: TrendPoint[]; days: { day: string; samplings: string[]; shown: string | null }[];
+  prompts: { prompt_id: string; length: (number | null)[]; confidence: (number | null)[] }[]; alerts: AlertMark[]; sets: string[];
 }
 
 /** A line of points as the charts hold it; `values` has NaN where the value is not finite. */
