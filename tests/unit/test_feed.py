@@ -135,6 +135,27 @@ def test_looking_takes_no_more_than_its_share_of_the_time():
     assert 2.0 <= spent[0] <= 2.3
 
 
+def test_a_resumed_run_is_compared_with_its_own_beginning(tmp_path: Path):
+    def last(beside, token):
+        rows = [Row("a", n, 0.0, {}, True, [sample([[token] * 8])]) for n in range(101)]
+        beside.add_to(rows, pytest.fail)
+        return rows[-1].cells["batch_unigram_kl"]
+
+    first = Beside(Plan(Feed(), tmp_path))
+    first.remember_in(tmp_path / "run", continues=False)
+    assert last(first, 5) == pytest.approx(0.0, abs=1e-9)
+    again = Beside(Plan(Feed(), tmp_path))
+    again.remember_in(tmp_path / "run", continues=True)
+    assert last(again, 6) > 2
+    fresh = Beside(Plan(Feed(), tmp_path))
+    fresh.remember_in(tmp_path / "run", continues=False)
+    assert last(fresh, 6) == pytest.approx(0.0, abs=1e-9)
+    (tmp_path / "run" / "fed.json").write_text("[half a fi")
+    spoilt = Beside(Plan(Feed(), tmp_path))
+    spoilt.remember_in(tmp_path / "run", continues=True)
+    assert last(spoilt, 6) == pytest.approx(0.0, abs=1e-9)
+
+
 def test_a_part_that_fails_three_times_is_left_out_and_the_others_go_on(tmp_path: Path):
     beside = Beside(Plan(Feed(templates=[[1]]), tmp_path, clip_norm=1.0))
     errors = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainer_hooks.feed.sample import Sample
@@ -42,6 +42,26 @@ class UnigramReference:
     def __init__(self, steps: int) -> None:
         self.steps_left = steps
         self._counts_V: Any = None
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it is complete."""
+        return self.steps_left <= 0 and self._counts_V is not None
+
+    def state(self) -> dict[str, int]:
+        """Counts by bucket, those above 0."""
+        counts = [] if self._counts_V is None else self._counts_V.tolist()
+        return {str(bucket): int(count) for bucket, count in enumerate(counts) if count}
+
+    def restore(self, state: Mapping[str, int]) -> None:
+        """Take a complete reference over; raises where it is none (ValueError, TypeError)."""
+        torch: Any = sys.modules["torch"]
+        counts_V = torch.zeros(BUCKETS, dtype=torch.float64)
+        for bucket, count in state.items():
+            counts_V[int(bucket) % BUCKETS] += int(count)
+        if not counts_V.any():
+            raise ValueError("an empty reference")
+        self.steps_left, self._counts_V = 0, counts_V
 
     def divergence(self, tokens_N: Any) -> float | None:
         """KL of these tokens' distribution against the reference, nats; None while it is learnt.
@@ -87,7 +107,7 @@ class FeedMeter:
     def __init__(self, feed: Feed, planned_steps: int | None = None) -> None:
         self._feed = feed
         self._patterns = feed.patterns()
-        self._reference = UnigramReference(reference_steps(planned_steps))
+        self.reference = UnigramReference(reference_steps(planned_steps))
         self._documents: deque[tuple[int, int]] = deque(maxlen=WINDOW_STEPS)
         self._sources: dict[str, None] = {}
 
@@ -134,7 +154,7 @@ class FeedMeter:
         return found
 
     def _add_text(self, found: dict[str, float], tokens_N: Any) -> None:
-        divergence = self._reference.divergence(tokens_N)
+        divergence = self.reference.divergence(tokens_N)
         if divergence is not None:
             found["batch_unigram_kl"] = divergence
         if self._feed.eos is None:

@@ -23,6 +23,7 @@ from trainer_hooks.post.frames import Row
 from trainer_hooks.post.intake import Intake
 from trainer_hooks.post.ping import make_ping
 from trainer_hooks.post.sender import Identity
+from trainer_hooks.spool import run_folder
 from trainer_hooks.transport import Transport
 from trainer_hooks.wire import AttemptStart, EndStatus, Record, RunEnd, RunStart, SeriesSpec
 
@@ -96,6 +97,9 @@ class Link:
         if self.begun:
             return
         self.begun = True
+        if self._beside is not None:
+            folder = run_folder(self._root, self.run)
+            self._beside.remember_in(folder, continues=self.ordinal > 1)
         first = 0 if self.ordinal == 1 and first_step <= 1 else first_step
         start = AttemptStart(self.ordinal, first, time.time(), self.parent, self._reason)
         client.intake.begin_attempt(self.attempt, start)

@@ -5,7 +5,9 @@ Each part fails for itself: an error is counted, and after three in a row the pa
 
 from __future__ import annotations
 
+import json
 import logging
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -108,6 +110,9 @@ class Beside:
             self._nvml = Nvml()
         except NvmlError as error:
             self._nvml_missing = str(error)
+        self._memory: Path | None = None
+        self._may_recall = False
+        self._is_kept = False
         self._failures: dict[str, int] = {}
         self._told: set[str] = set()
 
@@ -134,8 +139,14 @@ class Beside:
             found.append(Asleep("gpu_*", f"NVML ({self._nvml_missing})", wake))
         return found
 
+    def remember_in(self, folder: Path, *, continues: bool) -> None:
+        """Where the reference is kept for later processes; ``continues``: one may lie there."""
+        self._memory = folder / "fed.json"
+        self._may_recall = continues
+
     def add_to(self, rows: Sequence[Row], count_error: Callable[[], None]) -> tuple[int, list[str]]:
         """Fill the rows up; how many values that added, and sources seen for the first time."""
+        self._recall()
         added, sources = 0, []
         for row in rows:
             if not row.through:
@@ -146,11 +157,33 @@ class Beside:
                     added += key not in cells
                     cells.setdefault(key, value)
                     sources += self._new_source(key)
+        self._keep()
         return added, sources
 
     def source_specs(self, sources: Sequence[str]) -> list[SeriesSpec]:
         """What the series of these sources are."""
         return [source_spec(source) for source in sources]
+
+    def _recall(self) -> None:
+        """A resumed run is compared with its own beginning, not with that of this process."""
+        if not self._may_recall or self._memory is None or "torch" not in sys.modules:
+            return
+        self._may_recall = False
+        try:
+            self._feed.reference.restore(json.loads(self._memory.read_text()))
+            self._is_kept = True
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            log.debug("no earlier reference of what is fed: %s", error)
+
+    def _keep(self) -> None:
+        if self._is_kept or self._memory is None or not self._feed.reference.is_frozen:
+            return
+        self._is_kept = True
+        try:
+            self._memory.parent.mkdir(parents=True, exist_ok=True)
+            self._memory.write_text(json.dumps(self._feed.reference.state()))
+        except OSError as error:
+            log.debug("the reference of what is fed cannot be kept: %s", error)
 
     def _parts(self, row: Row) -> list[tuple[str, Callable[[], dict[str, float]]]]:
         cells: Any = row.cells
