@@ -17,6 +17,7 @@ from fastapi.templating import Jinja2Templates
 from starlette.exceptions import HTTPException
 
 from monitor.api.auth import is_reader
+from monitor.api.modules import modules_of
 from monitor.api.runbook import Runbook, read_runbook
 from monitor.api.static import PLOTLY_VERSION
 from monitor.errors import NotFound
@@ -80,6 +81,7 @@ def _context(page: Page, request: Request) -> dict[str, object]:
         "section": page.section,
         "base": page.base,
         "plotly": PLOTLY_VERSION,
+        "modules": modules_of(f"pages/{page.template}.js"),
         "ids": dict(request.path_params),
     }
 

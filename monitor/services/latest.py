@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from monitor.domain.log import Column, ColumnFrame, LogEntry, Matrix
@@ -20,8 +20,8 @@ SPARK_POINTS = 120
 PACE_STEPS = 256
 PAGE = 500
 KEPT_RUNS = 512
-RECENT_STEPS = 20_000
-"""After a restart, values older than this many steps are not looked for in the buckets."""
+BRIEF_KEYS = ("tokens_seen", "tokens_per_s")
+"""Of these alone a list of runs shows the newest value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,13 @@ class Line:
 
 @dataclass(slots=True)
 class Recent:
-    """What is known of a run up to position ``pos`` of its log."""
+    """What is known of a run up to position ``pos`` of its log.
+
+    Of one that is not ``whole`` only the line and the brief keys were looked for in the store.
+    """
 
     pos: int = 0
+    whole: bool = False
     values: dict[str, Last] = field(default_factory=dict)
     spark: Line = field(default_factory=Line)
     pace: list[tuple[int, float]] = field(default_factory=list)
@@ -153,54 +157,84 @@ class Latest:
 
     def of(self, uow: UnitOfWork, run: str) -> Recent:
         """What is known of the run now. Read it, do not change it."""
+        lock, recent = self._held(run)
+        with lock:
+            first = uow.log.first(run)
+            if _is_behind(recent, first) or not recent.whole:
+                recent = _from_store(uow, {run: first}, whole=True)[run]
+                self._keep(run, lock, recent)
+            _read_on(uow, run, recent)
+        return recent
+
+    def brief(self, uow: UnitOfWork, runs: Sequence[str]) -> dict[str, Recent]:
+        """What a list shows of each run: a few questions, however many runs. As ``of``."""
+        bounds = uow.glances.bounds(runs)
+        behind = {
+            run: first
+            for run, (first, _) in bounds.items()
+            if _is_behind(self._held(run)[1], first)
+        }
+        begun = _from_store(uow, behind, whole=False)
+        found: dict[str, Recent] = {}
+        for run in runs:
+            lock, recent = self._held(run)
+            with lock:
+                if run in begun and _is_behind(recent, behind[run]):
+                    recent = begun[run]
+                    self._keep(run, lock, recent)
+                if recent.pos < bounds.get(run, (1, 0))[1]:
+                    _read_on(uow, run, recent)
+                recent.settle()
+            found[run] = recent
+        return found
+
+    def _held(self, run: str) -> tuple[threading.Lock, Recent]:
         with self._lock:
-            lock, recent = self._runs.setdefault(run, (threading.Lock(), Recent()))
+            held = self._runs.setdefault(run, (threading.Lock(), Recent()))
             self._runs.move_to_end(run)
             while len(self._runs) > KEPT_RUNS:
                 self._runs.popitem(last=False)
-        with lock:
-            if recent.pos < uow.log.first(run) - 1 or recent.pos == 0:
-                recent = self._begin(uow, run, lock)
-            while entries := uow.log.read(run, after=recent.pos, limit=PAGE):
-                for entry in entries:
-                    recent.take(entry)
-            recent.settle()
-        return recent
+            return held
 
-    def _begin(self, uow: UnitOfWork, run: str, lock: threading.Lock) -> Recent:
-        """Start from the store: we never looked, or not for so long that the log went on."""
-        recent = Recent()
-        _from_store(uow, run, recent)
+    def _keep(self, run: str, lock: threading.Lock, recent: Recent) -> None:
         with self._lock:
             self._runs[run] = (lock, recent)
-        return recent
 
     def forget(self, run: str) -> None:
         with self._lock:
             self._runs.pop(run, None)
 
 
-def _from_store(uow: UnitOfWork, run: str, recent: Recent) -> None:
-    """What the log no longer holds: buckets of the last steps, and the loss line whole."""
-    first = uow.log.first(run)
-    recent.pos = first - 1
-    if first <= 1:
-        return
-    for attempt in uow.runs.attempts(run):
-        recent.ordinals[attempt.id] = attempt.ordinal
-    recent.newest = max(recent.ordinals.values(), default=0)
-    stored = uow.runs.get(run)
-    last_step = (stored.last_step if stored is not None else None) or 0
-    keys = {series.number: series.key for series in uow.series.all(run)}
-    for bucket in uow.blocks.buckets(
-        run, list(keys), first_step=max(0, last_step - RECENT_STEPS), last_step=None
-    ):
-        value = bucket.last if bucket.last is not None else float(bucket.last_kind or "nan")
-        known = recent.values.get(keys[bucket.series])
-        if known is None or bucket.last_step >= known.step:
-            recent.values[keys[bucket.series]] = Last(bucket.last_step, bucket.first_time, value)
-    numbers = [number for number, key in keys.items() if key == SPARK_KEY]
-    line = uow.blocks.buckets(run, numbers, first_step=None, last_step=None) if numbers else []
-    for bucket in sorted(line, key=lambda one: one.first_step):
-        if bucket.mean is not None:
-            recent.spark.add(bucket.first_step, bucket.mean)
+def _is_behind(recent: Recent, first: int) -> bool:
+    """We never looked, or not for so long that the log went on without us."""
+    return recent.pos == 0 or recent.pos < first - 1
+
+
+def _read_on(uow: UnitOfWork, run: str, recent: Recent) -> None:
+    while entries := uow.log.read(run, after=recent.pos, limit=PAGE):
+        for entry in entries:
+            recent.take(entry)
+    recent.settle()
+
+
+def _from_store(uow: UnitOfWork, firsts: Mapping[str, int], *, whole: bool) -> dict[str, Recent]:
+    """What the logs no longer hold, by run; ``firsts`` are the positions they still begin at."""
+    begun = {run: Recent(pos=first - 1, whole=whole) for run, first in firsts.items()}
+    runs = [run for run, first in firsts.items() if first > 1]
+    if not runs:
+        return begun
+    for run, attempts in uow.glances.attempts(runs).items():
+        begun[run].ordinals = {attempt.id: attempt.ordinal for attempt in attempts}
+        begun[run].newest = max(begun[run].ordinals.values())
+    for run, lasts in uow.glances.lasts(runs, None if whole else BRIEF_KEYS).items():
+        ordinals = begun[run].ordinals
+        # A later attempt counts, though the one it took over from had come further.
+        for key, bucket in sorted(
+            lasts, key=lambda one: (ordinals[one[1].attempt], one[1].last_step)
+        ):
+            value = bucket.last if bucket.last is not None else float(bucket.last_kind or "nan")
+            begun[run].values[key] = Last(bucket.last_step, bucket.first_time, value)
+    for run, line in uow.glances.lines(runs, SPARK_KEY, points=SPARK_POINTS // 2).items():
+        for step, mean in line:
+            begun[run].spark.add(step, mean)
+    return begun

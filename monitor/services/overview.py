@@ -52,6 +52,7 @@ ENDS: Mapping[str, Health] = {
 }
 SEVERITIES = ("critical", "warning", "info")
 REMEMBERED = 5_000
+MOST_ALERTS = 10_000
 TOKENS_SEEN = "tokens_seen"
 TOKENS_PER_S = "tokens_per_s"
 
@@ -72,36 +73,62 @@ class Overview:
         found = uow.runs.find(states=states, text=text, limit=limit, before=None)
         counts = uow.alerts.open_counts()
         heads = uow.log.heads()
-        return [
-            self._remembered(uow, run, counts.get(run.id, {}), heads.get(run.id, 0))
+        as_of = {
+            run.id: (heads.get(run.id, 0), run.state, run.last_seen_at, counts.get(run.id, {}))
             for run in found
+        }
+        new = [run for run in found if not self._is_known(run, as_of[run.id])]
+        made = {one.id: one for one in self._summaries_of(uow, new, counts)}
+        if len(self._summaries) + len(made) > REMEMBERED:
+            self._summaries.clear()
+        listed = [made.get(run.id) or self._summaries[run.id][1] for run in found]
+        self._summaries |= {run: (as_of[run], summary) for run, summary in made.items()}
+        return listed
+
+    def _is_known(self, run: Run, as_of: tuple[object, ...]) -> bool:
+        """Whether nothing has happened since its summary was made: all that does is in the log."""
+        known = self._summaries.get(run.id)
+        return known is not None and known[0] == as_of and run.state != "lost"
+
+    def _summaries_of(
+        self, uow: UnitOfWork, runs: Sequence[Run], counts: Mapping[str, Mapping[str, int]]
+    ) -> list[RunSummary]:
+        """With a few questions for all of them: a list of hundreds is looked at often."""
+        ids = [run.id for run in runs]
+        recent = self.latest.brief(uow, ids)
+        attempts = uow.glances.attempts(ids)
+        saved = uow.glances.checkpoints(ids)
+        alerts: dict[str, list[Alert]] = {}
+        if any(counts.get(run, {}) for run in ids):
+            one = ids[0] if len(ids) == 1 else None
+            for alert in uow.alerts.find(open_only=True, run=one, limit=MOST_ALERTS):
+                alerts.setdefault(alert.run, []).append(alert)
+        return [
+            self._summary(
+                run,
+                recent[run.id],
+                counts.get(run.id, {}),
+                alerts.get(run.id, []),
+                attempts.get(run.id, []),
+                checkpoints(saved.get(run.id, [])),
+            )
+            for run in runs
         ]
 
-    def _remembered(
-        self, uow: UnitOfWork, run: Run, counts: Mapping[str, int], head: int
-    ) -> RunSummary:
-        """The summary made last, if nothing has happened since: all that happens is in the log."""
-        as_of = (head, run.state, run.last_seen_at, tuple(sorted(counts.items())))
-        known = self._summaries.get(run.id)
-        if known is not None and known[0] == as_of and run.state != "lost":
-            return known[1]
-        made = self.summary(uow, run, counts)
-        if len(self._summaries) >= REMEMBERED:
-            self._summaries.clear()
-        self._summaries[run.id] = (as_of, made)
-        return made
-
-    def summary(
-        self, uow: UnitOfWork, run: Run, counts: Mapping[str, int] | None = None
-    ) -> RunSummary:
+    def summary(self, uow: UnitOfWork, run: Run) -> RunSummary:
         """A run in few numbers and one sentence."""
-        if counts is None:
-            counts = uow.alerts.open_counts().get(run.id, {})
-        alerts = uow.alerts.of_run(run.id, open_only=True) if any(counts.values()) else []
-        recent = self.latest.of(uow, run.id)
-        attempts = uow.runs.attempts(run.id)
+        return self._summaries_of(uow, [run], {run.id: uow.alerts.open_counts().get(run.id, {})})[0]
+
+    def _summary(
+        self,
+        run: Run,
+        recent: Recent,
+        counts: Mapping[str, int],
+        alerts: Sequence[Alert],
+        attempts: Sequence[Attempt],
+        saved: Sequence[Checkpoint],
+    ) -> RunSummary:
         health = health_of(run, alerts)
-        saved = checkpoints(uow.events.phases(run.id))
         return RunSummary(
             id=run.id,
             name=run.name,

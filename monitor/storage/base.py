@@ -253,6 +253,34 @@ class Blocks(Protocol):
     ) -> None: ...
 
 
+class Glances(Protocol):
+    """What a list of runs shows of each, asked for all of them at once."""
+
+    def bounds(self, runs: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """The first position each run's log still holds (after the head: none), and its head."""
+        ...
+
+    def attempts(self, runs: Sequence[str]) -> dict[str, list[Attempt]]:
+        """By ordinal."""
+        ...
+
+    def checkpoints(self, runs: Sequence[str]) -> dict[str, list[tuple[str, Phase]]]:
+        """Phases of that name, with their attempts."""
+        ...
+
+    def lines(
+        self, runs: Sequence[str], key: str, *, points: int
+    ) -> dict[str, list[tuple[int, float]]]:
+        """(first step, mean) of about so many sealed buckets by step, spread over all steps."""
+        ...
+
+    def lasts(
+        self, runs: Sequence[str], keys: Sequence[str] | None = None
+    ) -> dict[str, list[tuple[str, Bucket]]]:
+        """The last sealed bucket of each series (None: of all) and attempt, with its key."""
+        ...
+
+
 class Answers(Protocol):
     def add(self, run: str, attempt: str, answers: Sequence[Answer], *, at: float) -> int: ...
     def samplings(self, run: str) -> list[dict[str, Any]]:
@@ -441,6 +469,8 @@ class UnitOfWork(Protocol):
     def series(self) -> SeriesTable: ...
     @property
     def blocks(self) -> Blocks: ...
+    @property
+    def glances(self) -> Glances: ...
     @property
     def answers(self) -> Answers: ...
     @property

@@ -18,14 +18,14 @@ _BUCKET = tables.bucket.c
 _ATTEMPT = tables.attempt.c
 _SUMMARY_NAMES = "first_step last_step first_time last_time count non_finite low high total".split()
 _PLAIN = [column for column in _BLOCK if column.name != "body"]
-_BUCKET_NAMES = (
+BUCKET_NAMES = (
     "series first_step first_time last_step count non_finite low high mean last last_kind".split()
 )
 _BARE_NAMES = "first_step first_time count non_finite low high mean".split()
 _BLOCK_COLUMNS = ("run", "attempt", "series", "rank", "tier", "body", *_SUMMARY_NAMES)
-_BUCKET_COLUMNS = ("run", "attempt", *_BUCKET_NAMES)
+_BUCKET_COLUMNS = ("run", "attempt", *BUCKET_NAMES)
 _of_summary = attrgetter(*_SUMMARY_NAMES)
-_of_bucket = attrgetter(*_BUCKET_NAMES)
+_of_bucket = attrgetter(*BUCKET_NAMES)
 _CHUNK = 500
 _CLEAR_BUCKETS = sa.delete(tables.bucket).where(
     _BUCKET.series == sa.bindparam("s"),
@@ -124,14 +124,14 @@ class SqlBlocks:
     ) -> list[Bucket]:
         number, attempts = self._places(run)
         names = {place: name for name, place in attempts.items()}
-        columns = [_BUCKET[name] for name in _BUCKET_NAMES]
+        columns = [_BUCKET[name] for name in BUCKET_NAMES]
         query = sa.select(_BUCKET.attempt, *columns).where(
             _BUCKET.run == number, _BUCKET.series.in_(list(series))
         )
         query = _touching(query, _BUCKET, first_step, last_step)
         ordered = query.order_by(_BUCKET.series, _BUCKET.attempt, _BUCKET.first_step)
         return [
-            Bucket(attempt=names[row[0]], **dict(zip(_BUCKET_NAMES, row[1:], strict=True)))
+            Bucket(attempt=names[row[0]], **dict(zip(BUCKET_NAMES, row[1:], strict=True)))
             for row in self._connection.execute(ordered)
         ]
 

@@ -64,7 +64,12 @@ class SqlEvents:
         query = sa.select(tables.phase).where(_PHASE.run == run)
         newest = query.order_by(_PHASE.begin_step.desc(), _PHASE.begin_at.desc()).limit(limit)
         rows = self._connection.execute(newest).all()
-        return [(row.attempt, Phase(**_pick(row, _PHASE_FIELDS))) for row in reversed(rows)]
+        return [(row.attempt, to_phase(row)) for row in reversed(rows)]
+
+
+def to_phase(row: Row[Any]) -> Phase:
+    """A phase from its row."""
+    return Phase(**_pick(row, _PHASE_FIELDS))
 
 
 def _pick(row: Row[Any], names: list[str]) -> dict[str, Any]:

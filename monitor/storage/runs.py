@@ -131,7 +131,7 @@ class SqlRuns:
     def attempts(self, run: str) -> list[Attempt]:
         query = _select_attempt().where(_ATTEMPT.run == run)
         query = query.order_by(_ATTEMPT.ordinal, _ATTEMPT.number)
-        return [_to_attempt(row) for row in self._connection.execute(query)]
+        return [to_attempt(row) for row in self._connection.execute(query)]
 
     def begin_attempt(self, attempt: Attempt) -> bool:
         """See ``base.Runs``; an attempt that was only inferred takes over what is now declared."""
@@ -230,7 +230,8 @@ def _select_attempt() -> sa.Select[Any]:
     return sa.select(tables.attempt)
 
 
-def _to_attempt(row: Row[Any]) -> Attempt:
+def to_attempt(row: Row[Any]) -> Attempt:
+    """An attempt from its row."""
     return Attempt(
         run=row.run,
         id=row.id,

@@ -11,6 +11,7 @@ from monitor.storage.answers import SqlAnswers
 from monitor.storage.blocks import SqlBlocks
 from monitor.storage.channels import SqlChannels
 from monitor.storage.events import SqlEvents
+from monitor.storage.glances import SqlGlances
 from monitor.storage.log import SqlLog
 from monitor.storage.outbox import SqlOutbox
 from monitor.storage.readers import SqlReaders
@@ -77,3 +78,7 @@ class Work:
     @cached_property
     def readers(self) -> SqlReaders:
         return SqlReaders(self._connection)
+
+    @cached_property
+    def glances(self) -> SqlGlances:
+        return SqlGlances(self._connection)

@@ -1,6 +1,6 @@
 """How fast a chart of a million points is read, far away and close by.
 
-    python tests/bench/read.py [--points 1000000] [--url URL]
+    python -m tests.bench.read [--points 1000000] [--url URL]
 
 Medians of 15 reads of a sealed series. The last line is one JSON object.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -49,14 +50,17 @@ def fill(database, points: int) -> None:
         pass
 
 
-def median_ms(read: Callable[[], object], times: int = 15) -> float:
+def medians_ms(read: Callable[[], object], times: int = 15) -> tuple[float, float]:
+    """Wall and processor time; the second hardly depends on what else the machine does."""
     read()
-    took: list[float] = []
+    wall: list[float] = []
+    cpu: list[float] = []
     for _ in range(times):
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         read()
-        took.append((time.perf_counter() - began) * 1e3)
-    return round(statistics.median(took), 2)
+        cpu.append((time.process_time() - used) * 1e3)
+        wall.append((time.perf_counter() - began) * 1e3)
+    return round(statistics.median(wall), 2), round(statistics.median(cpu), 2)
 
 
 def main() -> None:
@@ -84,9 +88,10 @@ def main() -> None:
                 return reading.points("bench", ["loss/train"], from_step=first, to_step=last)
 
             (curve,) = read().series
-            result[f"{name}_ms"] = median_ms(read)
+            result[f"{name}_ms"], result[f"{name}_cpu_ms"] = medians_ms(read)
             result[f"{name}_rows"] = len(curve.steps)
         result["database"] = database.dialect
+        result["load_after"] = round(os.getloadavg()[0], 1)
         database.close()
     sys.stdout.write(json.dumps(result) + "\n")
 

@@ -197,9 +197,7 @@ def test_a_snapshot_goes_on_as_if_nothing_had_happened():
     again = DetectionEngine("run", {"answers_drift": load_detector("answers_drift")})
     assert again.restore(json.loads(json.dumps(engine.snapshot())))
     rest = again.feed(entry(4, days[1][4:])) + again.feed(entry(5, days[2]))
-    assert [a.opened_step for a in opened(first + rest)] == [
-        a.opened_step for a in opened(effects)
-    ]
+    assert [a.opened_step for a in opened(first + rest)] == [a.opened_step for a in opened(effects)]
     del whole
 
 

@@ -1,21 +1,18 @@
-"""The dashboard's pure modules, tested where they run: in a JavaScript engine."""
+"""What a page asks the browser to fetch at once is there, and is all of it."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
-
-TESTS = Path(__file__).parent / "js"
+from monitor import resources
+from monitor.api.modules import modules_of
 
 
-def test_pure_page_modules(require: Callable[..., None]) -> None:
-    node = shutil.which("node")
-    require(node, "no node: the page modules' own tests need it")
-    files = sorted(str(file) for file in TESTS.glob("*.test.js"))
-    assert files
-    done = subprocess.run(
-        [str(node), "--test", *files], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_all_modules_of_a_page_are_named_once_and_there() -> None:
+    found = modules_of("pages/run.js")
+    folder = resources.web_folder() / "static" / "js"
+    assert len(found) == len(set(found)) > 10
+    assert {"chart.js", "tracks.js", "plotting.js"} <= set(found)  # near and far ones
+    assert all((folder / name).is_file() for name in found)
+
+
+def test_a_page_without_a_script_needs_none() -> None:
+    assert modules_of("pages/none.js") == ()

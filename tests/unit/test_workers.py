@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -84,3 +85,25 @@ def test_one_that_does_not_stop_is_named() -> None:
     assert time.monotonic() - began < 2
     free.set()
     assert worker.join(5)
+
+
+def test_under_pressure_a_worker_rests_longer_than_it_works() -> None:
+    ticks: list[float] = []
+    pressed = threading.Event()
+    pressed.set()
+    done = threading.Event()
+
+    def work() -> bool:
+        ticks.append(time.monotonic())
+        time.sleep(0.02)
+        if len(ticks) == 4:
+            done.set()
+        return True
+
+    worker = Worker("w", work, interval_s=60, pressed=pressed.is_set)
+    worker.start()
+    until(done)
+    pressed.clear()
+    worker.stop()
+    assert worker.join(5)
+    assert min(b - a for a, b in itertools.pairwise(ticks[:4])) >= 0.02 * 4 * 0.9

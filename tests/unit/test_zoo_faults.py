@@ -117,8 +117,7 @@ def test_a_loss_counted_twice():
 def test_templates_stand_in_three_rows_of_ten_of_their_steps(corpus):
     _, drawn = batches("template_leak", corpus, 6, 3, 5)
     marks = [
-        sum(bytes(row).startswith(TEMPLATE) for row in batch.inputs_BT.tolist())
-        for batch in drawn
+        sum(bytes(row).startswith(TEMPLATE) for row in batch.inputs_BT.tolist()) for batch in drawn
     ]
     assert marks == [0, 0, 5, 5, 5, 0]
     leaked = drawn[2]

@@ -9,7 +9,7 @@ import { now } from './api.js';
 import { onTheme } from './theme.js';
 
 /** @typedef {import('./types').View} View */
-/** @typedef {{draw: () => void, cursor: (step: number | null) => void, visible: boolean, dirty: boolean, keys: string[], host: HTMLElement}} Drawn */
+/** @typedef {{draw: () => void, cursor: (step: number | null) => void, visible: boolean, dirty: boolean, ready?: boolean, keys: string[], host: HTMLElement}} Drawn */
 
 const DRAW_EVERY_MS = 1000;
 
@@ -80,6 +80,12 @@ export class Board {
     this.now();
   }
 
+  /** One chart is to be drawn anew, soon. @param {Drawn} chart */
+  again(chart) {
+    chart.dirty = true;
+    this.soon();
+  }
+
   /** Draw when a second has passed since the last time. */
   soon() {
     if (this.timer !== undefined || document.hidden) return;
@@ -95,7 +101,8 @@ export class Board {
     if (document.hidden) return;
     let drew = false;
     for (const chart of this.charts) {
-      if (!chart.dirty || !chart.visible) continue;
+      // One for which nothing has come stays due, and does not make the others wait.
+      if (!chart.dirty || !chart.visible || chart.ready === false) continue;
       chart.dirty = false;
       chart.draw();
       drew = true;

@@ -6,6 +6,7 @@ import { $, h, s } from './dom.js';
 import { num } from './format.js';
 import { drawOver, drawUnder } from './overlay.js';
 import { fits } from './patterns.js';
+import { hasLibrary, wantLibrary } from './plotting.js';
 import { Pointer } from './pointer.js';
 import { token } from './theme.js';
 import { ema, extent, nearest, withGaps } from './tracks.js';
@@ -59,9 +60,14 @@ export class Chart {
     return this.board.view.log && this.spec.log !== false && !this.spec.small;
   }
 
+  /** Whether anything has come for it. */
+  get ready() {
+    return this.keys.some((key) => this.board.store.loaded(key));
+  }
+
   draw() {
-    const { board, spec } = this;
-    if (!this.keys.some((key) => board.store.loaded(key))) return;
+    const { spec } = this;
+    if (!this.ready) return;
     this.stage.classList.remove('waiting');
     this.lines = this.#lines();
     if (!this.lines.some((line) => line.track.steps.length)) return this.#empty();
@@ -70,9 +76,25 @@ export class Chart {
     const frame = this.#frame(range(low, high, { log: this.log, min: spec.yMin, max: spec.yMax }));
     this.frame = frame;
     drawUnder(this.under, this, frame);
-    void Plotly.react(this.plot, this.#traces(), this.#layout(frame), { staticPlot: true, displayModeBar: false, responsive: false });
+    if (hasLibrary()) this.#full(frame);
+    else this.#quick(frame);
     drawOver(this.over, this, frame, under);
     this.#describe();
+  }
+
+  /** @param {import('./types').Frame} frame */
+  #full(frame) {
+    this.plot.querySelector(':scope > .quick')?.remove();
+    void Plotly.react(this.plot, this.#traces(), this.#layout(frame), { staticPlot: true, displayModeBar: false, responsive: false });
+  }
+
+  /** The lines alone, until the library is there. @param {import('./types').Frame} frame */
+  #quick(frame) {
+    const lines = this.lines.map(({ spec, track, shown }) => s('path', {
+      class: 'quick', fill: 'none', stroke: token(track.ghost ? 'ghost' : spec.colour), 'stroke-width': '1.5', d: outline(frame, track.steps, shown),
+    }));
+    this.plot.replaceChildren(s('svg', { class: 'quick', width: String(frame.width), height: String(frame.height) }, ...lines));
+    wantLibrary(() => this.board.again(this));
   }
 
   #empty() {
@@ -250,8 +272,22 @@ export class Chart {
   /** Forget the chart and what the library holds for it. */
   remove() {
     this.board.charts.delete(this);
-    Plotly.purge(this.plot);
+    if (hasLibrary()) Plotly.purge(this.plot);
   }
+}
+
+/** A line as the `d` of a path, broken where there is no value. @param {import('./types').Frame} frame
+ * @param {number[]} steps @param {number[]} values */
+function outline(frame, steps, values) {
+  let text = '';
+  let down = false;
+  steps.forEach((step, i) => {
+    const y = frame.y(/** @type {number} */ (values[i]));
+    const inside = y !== null && Number.isFinite(y) && y >= frame.top && y <= frame.bottom;
+    if (inside) text += `${down ? 'L' : 'M'}${frame.x(step).toFixed(1)} ${y.toFixed(1)}`;
+    down = inside;
+  });
+  return text;
 }
 
 /** @param {Track} track @param {number} scale @returns {Track} */

@@ -24,6 +24,9 @@ const MAIN = [
   ['c-wait', { title: 'Step time and data wait', unit: 'seconds', yMin: 0, lines: [{ key: 'step_s', name: 'step', colour: 's1', noisy: true, format: briefly }, { key: 'data_wait_s', name: 'wait', colour: 's2', format: briefly }] }],
 ];
 
+/** What the charts at the top show, asked for before it is known which of them a run has. */
+export const FIRST = MAIN.slice(0, 2).flatMap(([, spec]) => spec.lines.map((line) => line.key));
+
 /** Parameter groups whose rotation is shown open, most telling first. */
 const ROTATION = ['attn_qkv', 'attn_o', 'mlp_in', 'mlp_out', 'total', 'head', 'emb', 'other'];
 

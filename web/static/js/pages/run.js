@@ -6,7 +6,7 @@ import { alertPage, get, now, post, runPath, whoAmI } from '../api.js';
 import { Board } from '../board.js';
 import { figure } from '../chart.js';
 import { fits } from '../patterns.js';
-import { Families, mainSpecs } from '../families.js';
+import { FIRST, Families, mainSpecs } from '../families.js';
 import { ago, clock, clockSeconds, count, duration, plural } from '../format.js';
 import { fourNumbers } from '../four.js';
 import { Live } from '../live.js';
@@ -229,8 +229,12 @@ function wantVitals() {
 
 async function loadSeries() {
   seriesDue = false;
-  const answer = /** @type {{series: SeriesInfo[]}} */ (await get(`${runPath(id)}/series`));
-  for (const one of answer.series) series.set(one.key, one);
+  takeSeries(await get(`${runPath(id)}/series`));
+}
+
+/** @param {unknown} answer */
+function takeSeries(answer) {
+  for (const one of /** @type {{series: SeriesInfo[]}} */ (answer).series) series.set(one.key, one);
   paintCharts();
   wantVitals();
   soon();
@@ -246,11 +250,15 @@ async function loadAround() {
 
 async function load() {
   try {
-    run = /** @type {RunDetail} */ (await get(runPath(id)));
+    store.want(FIRST);
+    const [detail, listed] = await Promise.all([get(runPath(id)), get(`${runPath(id)}/series`)]);
+    run = /** @type {RunDetail} */ (detail);
     board.zone = run.zone || 'UTC';
+    board.lastStep = run.last_step ?? 0;
     lastPoint = run.last_seen_at;
+    takeSeries(listed);
+    board.now();
     await loadAround();
-    await loadSeries();
     paint();
     paintFoot();
   } catch (problem) {
@@ -361,7 +369,7 @@ start();
 controls();
 const wake = store.changed;
 store.changed = (/** @type {string[]} */ keys) => { wake(keys); soon(); };
-store.failed = (/** @type {unknown} */ problem) => toast(problem instanceof Error ? problem.message : 'Some points could not be read.');
+store.failed = (/** @type {unknown} */ problem) => run && toast(problem instanceof Error ? problem.message : 'Some points could not be read.');
 document.addEventListener('visibilitychange', soon);
 void load().then(() => {
   live = new Live({
