@@ -2,13 +2,15 @@
 
 ``python -m tests.bench.detectors [FILE ...]``: without files, those of ``tests/runs``. Prints every
 alert; beside the recorded faults, each healthy curve is judged again with its level frozen at three
-places (its noise kept). Without files a few runs of the zoo are trained and judged as well
+places (its noise kept), and with real failures spliced in at five. ``RUNS=DIR[:DIR]`` adds further
+folders. Without files a few runs of the zoo are trained and judged as well
 (``tests.bench.zoo`` trains all of them). The last line is JSON.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,11 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from monitor.services.judging import DetectionEngine
-from tests.bench import zoo
+from tests.bench import splices, zoo
 from tests.fixtures.traces import Row, Told, entries, judge, read_rows
 
 RUNS = Path(__file__).parents[1] / "runs"
-ONSETS = {"stale16": 600, "repeat64k": 0, "lr0": 500, "nan": 200}
+ONSETS = {
+    "stale16": 600, "repeat64k": 0, "lr0": 500, "nan": 200, "badbatch": 500, "template": 400,
+}  # fmt: skip
 """Of recorded faults: the first spoilt step."""
 FROZEN_AT = (0.3, 0.5, 0.7)
 SMOOTH_POINTS = 50
@@ -87,13 +91,22 @@ def describe(path: Path, told: Sequence[Told], rows: int) -> str:
     return "\n".join(lines)
 
 
+def folders() -> list[Path]:
+    """Further folders of recorded runs, from the environment: ``RUNS=DIR[:DIR...]``."""
+    return [Path(name) for name in os.environ.get("RUNS", "").split(":") if name]
+
+
 def main(arguments: Sequence[str]) -> None:
     say = sys.stdout.write
     paths = [Path(name) for name in arguments] or sorted(RUNS.glob("*/*.csv.gz"))
+    paths += [path for folder in folders() for path in sorted(folder.rglob("*.csv.gz"))]
+    spliced: list[splices.Tried] = []
     steps = alarms = found = tried = needed = 0
     spent_s = 0.0
     for path in paths:
         rows = read_rows(path)
+        if not rows:
+            continue
         log, engine = entries(rows), DetectionEngine("run")
         began = time.process_time()
         told = judge(log, engine)
@@ -101,11 +114,13 @@ def main(arguments: Sequence[str]) -> None:
         needed += sum(bool(engine._read_by(key)) for row in rows for key in row.values)
         say(describe(path, told, len(rows)) + "\n")
         if is_sound(path):
-            steps += rows[-1].step - rows[0].step
+            steps += len(rows)
             alarms += sum(alert.severity != "info" for alert in told)
             if path.name.startswith("healthy"):
                 more = find_frozen(rows, lambda text: say(text + "\n"))
                 found, tried = found + more[0], tried + more[1]
+                spliced += (mine := splices.try_all(rows))
+                say("".join(f"{line}\n" for line in splices.lines_of(mine)))
     result = {
         "healthy_steps": steps,
         "false_alarms": alarms,
@@ -115,6 +130,7 @@ def main(arguments: Sequence[str]) -> None:
         "frozen_curves_found": found,
         "frozen_curves": tried,
         "us_per_needed_point": 1e6 * spent_s / max(needed, 1),
+        "splices": splices.figures(spliced),
         "points_per_s": needed / max(spent_s, 1e-9),
     }
     if not arguments:

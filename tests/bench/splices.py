@@ -7,12 +7,15 @@ too - is laid on healthy runs at five places; what lies before the onset counts 
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from monitor.detectors.robust import median
-from tests.fixtures.traces import Row, entries, judge
+from tests.fixtures.traces import Row, entries, judge, read_rows
 
 POSITIONS = (0.2, 0.35, 0.5, 0.65, 0.8)
 BEFORE, AFTER = 900, 1600
@@ -146,6 +149,20 @@ def _judge(shape: Shape, before: int, onset: int, rows: Sequence[Row]) -> Tried:
     return Tried(shape.name, off <= 0.1, hit.opened - onset, off, right, len(early), healthy)
 
 
+def figures(tried: Sequence[Tried]) -> dict[str, object]:
+    """Recall, delays, right causes and false alarms before the onsets, as JSON values."""
+    delays = sorted(one.delay_steps for one in tried if one.delay_steps is not None)
+    named = [one.cause_right for one in tried if one.cause_right is not None]
+    return {
+        "splices": len(tried),
+        "recall": sum(one.caught for one in tried) / max(len(tried), 1),
+        "median_delay_steps": delays[len(delays) // 2] if delays else None,
+        "right_cause_share": sum(named) / max(len(named), 1),
+        "alarms_before_onset": sum(one.early for one in tried),
+        "misses": sorted({one.shape for one in tried if not one.caught}),
+    }
+
+
 def lines_of(tried: Sequence[Tried]) -> list[str]:
     """A line for each shape: found, median delay, onset error."""
     lines = []
@@ -158,3 +175,19 @@ def lines_of(tried: Sequence[Tried]) -> list[str]:
             f"{middle} steps, {sum(one.early for one in mine)} alarms before the onset"
         )
     return lines
+
+
+def main(arguments: Sequence[str]) -> None:
+    """``python -m tests.bench.splices [FILE ...]``: without files, healthy ones of tests/runs."""
+    runs = Path(__file__).parents[1] / "runs"
+    paths = [Path(name) for name in arguments] or sorted(runs.glob("*/healthy_*.csv.gz"))
+    tried: list[Tried] = []
+    for path in paths:
+        tried += (mine := try_all(read_rows(path)))
+        sys.stdout.write("\n".join([path.name, *lines_of(mine)]) + "\n")
+    sys.stdout.write("\n".join(["all", *lines_of(tried)]) + "\n")
+    sys.stdout.write(json.dumps(figures(tried)) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -40,7 +40,7 @@ def test_sound_runs_are_left_alone(name: str) -> None:
 
 def test_a_loader_that_repeats_sixteen_batches() -> None:
     told = told_of("zoo/stale16")
-    assert {alert.detector for alert in told} == {"stale_data", "overconfidence"}
+    assert {"stale_data", "overconfidence"} <= {alert.detector for alert in told}
     stale = one(told, "stale_data")
     assert (stale.onset, stale.severity) == (616, "critical")
     assert 616 <= stale.opened <= 650
@@ -78,11 +78,13 @@ def test_nan_opens_at_its_own_step() -> None:
 
 def test_grokking_is_told_as_progress_of_top_10_and_never_pushed() -> None:
     told = told_of("zoo/grok_modadd67_wd1")
-    assert [(alert.detector, alert.severity) for alert in told] == [("loss_plateau", INFO)]
+    assert one(told, "loss_plateau").severity == INFO
+    assert {alert.severity for alert in told} == {INFO}
 
 
 def test_norms_that_run_away_while_the_model_groks() -> None:
     told = told_of("real/grok_modadd97_adamw_wd0_s2_norm_x20")
-    assert {alert.detector for alert in told} == {"norm_blowup"}
-    assert {alert.severity for alert in told} == {"critical"}
-    assert min(alert.opened for alert in told) <= 8_000  # of about 19,000 steps
+    loud = [alert for alert in told if alert.detector == "norm_blowup"]
+    assert {alert.severity for alert in loud} == {"critical"}
+    assert min(alert.opened for alert in loud) <= 8_000  # of about 19,000 steps
+    assert [alert for alert in told if alert.detector == "loss_plateau"] == []

@@ -30,7 +30,7 @@ def expected(name: str) -> list[object]:
 CUTS = st.lists(st.integers(0, 1400), max_size=12)
 
 
-@pytest.mark.parametrize("name", ["zoo/stale16", "zoo/lr0", "zoo/nan"])
+@pytest.mark.parametrize("name", ["zoo/stale16", "zoo/lr0", "zoo/nan", "zoo/badbatch"])
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(cuts=CUTS)
 def test_cut_anywhere(name: str, cuts: list[int]) -> None:
@@ -46,7 +46,7 @@ def successor(engine: DetectionEngine) -> DetectionEngine:
     return fresh
 
 
-@pytest.mark.parametrize("name", ["zoo/stale16", "zoo/lr0", "zoo/nan", "zoo/repeat64k"])
+@pytest.mark.parametrize("name", ["zoo/stale16", "zoo/lr0", "zoo/nan", "zoo/repeat64k", "zoo/template"])
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_replaced_anywhere(name: str, data: st.DataObject) -> None:
