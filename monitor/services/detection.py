@@ -14,9 +14,11 @@ from functools import partial
 
 from monitor.clock import Clock
 from monitor.detectors.base import Detector
+from monitor.domain.alert import Moment
 from monitor.domain.ids import message_id
 from monitor.domain.log import LogEntry
 from monitor.domain.telling import rule_of, wait_s
+from monitor.formats import load_format
 from monitor.services.judging import DetectionEngine, Effect
 from monitor.storage.base import (
     Cursor,
@@ -28,6 +30,7 @@ from monitor.storage.base import (
 )
 
 READER = "detection"
+GONE = frozenset({"gave_up", "cancelled"})
 
 log = logging.getLogger(__name__)
 
@@ -268,21 +271,24 @@ def write_effects(uow: UnitOfWork, run: str, effects: Sequence[Effect], now: flo
 
 
 def _enqueue(uow: UnitOfWork, effect: Effect, now: float) -> int:
-    if effect.tell is None:
+    tell = effect.tell or _seen(effect)
+    if tell is None:
         return 0
-    if effect.tell == "resolved":
+    if tell == "resolved":
         channels = _told_channels(uow, effect, now)
+    elif tell == "acknowledged":
+        channels = _lasting_channels(uow, effect)
     else:
         channels = [channel.id for channel in uow.channels.all() if channel.enabled]
     rows = [
         OutboxRow(
-            id=message_id(effect.alert.id, channel, effect.tell, effect.telling),
+            id=message_id(effect.alert.id, channel, tell, effect.telling),
             run=effect.alert.run,
             alert=effect.alert.id,
             channel=channel,
-            moment=effect.tell,
+            moment=tell,
             created_at=now,
-            due_at=now + wait_s(effect.alert.detector, effect.tell),
+            due_at=now + wait_s(effect.alert.detector, tell),
             detector=rule_of(effect.alert),
             severity=effect.alert.severity,
         )
@@ -290,6 +296,24 @@ def _enqueue(uow: UnitOfWork, effect: Effect, now: float) -> int:
     ]
     uow.outbox.enqueue(rows)
     return len(rows)
+
+
+def _seen(effect: Effect) -> Moment | None:
+    """An acknowledgement is told to receivers that keep alerts themselves, and to nobody else."""
+    change = effect.change
+    return "acknowledged" if change is not None and change.new == "acknowledged" else None
+
+
+def _lasting_channels(uow: UnitOfWork, effect: Effect) -> list[str]:
+    """Channels whose receiver has the alert, or is about to get it, and keeps a state of it."""
+    lasting = {one.id for one in uow.channels.all() if load_format(one.format).lasting}
+    if not lasting:
+        return []
+    return [
+        row.channel
+        for row, _ in uow.outbox.of_alert(effect.alert.id)
+        if row.moment == "opened" and row.channel in lasting and row.state not in GONE
+    ]
 
 
 def _told_channels(uow: UnitOfWork, effect: Effect, now: float) -> list[str]:

@@ -198,12 +198,12 @@ def _silence(case: _Case) -> Decision | None:
 
 
 def _untold(case: _Case) -> Decision | None:
-    """Nobody is told of the end of what he was never told of.
+    """Nobody is told of the end, or that somebody has it, of what he was never told of.
 
     The opening is settled by now, since messages of an alert leave in order; or it was said in
     another message, which may still be on its way.
     """
-    if case.row.moment != "resolved":
+    if case.row.moment not in ("resolved", "acknowledged"):
         return None
     fate: Decision = Decision("drop")
     for row, _ in case.uow.outbox.of_alert(case.alert.id):
