@@ -25,9 +25,12 @@ class Message:
 class Receiver:
     """``forged``: POSTs with a wrong signature; ``changed``: retries that came with other bytes."""
 
+    hang_s = 11.0
+
     def __init__(self) -> None:
         self.secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
         self.forged = 0
+        self.closed = threading.Event()
         self.changed = 0
         self._bodies: dict[str, bytes] = {}
         self._lock = threading.Lock()
@@ -41,6 +44,7 @@ class Receiver:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.closed.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -60,6 +64,10 @@ class Receiver:
             self._hold = None
             over.set()
 
+    def misbehave(self, handler: BaseHTTPRequestHandler, headers: dict[str, str]) -> str:
+        """What to do to a POST: ``500``, ``429``, or take it and ``cut`` or ``hang``; or nothing."""
+        return ""
+
     def _take(self, headers: dict[str, str], body: bytes) -> bool:
         try:
             Webhook(self.secret).verify(body, headers)
@@ -78,7 +86,20 @@ class Receiver:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 headers = {name.lower(): value for name, value in self.headers.items()}
+                fault = receiver.misbehave(self, headers)
+                if fault in ("500", "429"):
+                    self.send_response(int(fault))
+                    if fault == "429":
+                        self.send_header("retry-after", "1")
+                    self.send_header("content-length", "0")
+                    self.end_headers()
+                    return
                 genuine = receiver._take(headers, body)
+                if fault:
+                    over = receiver.closed
+                    over.wait(receiver.hang_s if fault == "hang" else 0.0)
+                    self.close_connection = True
+                    return
                 held = receiver._hold
                 if held is not None:
                     came, over = held

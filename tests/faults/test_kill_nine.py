@@ -24,7 +24,7 @@ import pytest
 
 from monitor.domain.log import Column, ColumnFrame, LogEntry
 from monitor.services.judging import DetectionEngine
-from tests.faults import steady_run
+from tests.faults import steady_run, storm
 from tests.faults.receiver import Receiver
 from tests.fixtures.machine import take_free_port
 from trainer_hooks.wire import AttemptStart, RunEnd, RunStart
@@ -49,6 +49,7 @@ class Server:
             "WATCHKEEPER_WEBHOOK_URL": receiver.url,
             "WATCHKEEPER_WEBHOOK_SECRET": receiver.secret,
             "WATCHKEEPER_WEBHOOK_ALLOW_PRIVATE": '["127.0.0.0/8"]',
+            "WATCHKEEPER_DIGEST_AT": "",
             "WATCHKEEPER_DATABASE_URL": database_url,
             "WATCHKEEPER_DATA_DIR": str(folder),
         }
@@ -251,19 +252,71 @@ def settled_messages(server: Server, alerts: Iterable[str]) -> list[dict[str, An
         found = [(alert, server.get(f"/alerts/{alert}")["messages"]) for alert in alerts]
         return [message | {"alert": alert} for alert, several in found for message in several]
 
-    settled = ("sent", "cancelled", "gave_up")
+    settled = ("sent", "folded", "cancelled", "gave_up")
     wait_for(lambda: all(m["state"] in settled for m in read()), DRAIN_S, "messages to settle")
     return read()
 
 
 def check_told_once(messages: list[dict[str, Any]], alerts: Iterable[str]) -> None:
-    """Opened once and resolved once, or, where it was over before the first left, not at all."""
+    """Each opening and each end once, in a message of its own or in another that left.
+
+    What was over before its message left is not told at all, and nobody hears of its end.
+    """
+    states = {message["id"]: message["state"] for message in messages}
     told = 0
     for alert in alerts:
         mine = [m for m in messages if m["alert"] == alert]
         ids = Counter(m["moment"] for m in mine)
         assert max(ids.values()) == 1, f"{alert}: two ids for one moment: {mine}"
-        sent = {m["moment"] for m in mine if m["state"] == "sent"}
-        assert sent in ({"opened", "resolved"}, set()), f"{alert}: {mine}"
-        told += bool(sent)
+        fate = {m["moment"]: states.get(m["folded_into"], m["state"]) for m in mine}
+        assert set(fate.values()) <= {"sent", "cancelled"}, f"{alert}: {mine}"
+        assert fate["opened"] == fate.get("resolved", fate["opened"]), f"{alert}: {mine}"
+        told += fate["opened"] == "sent"
     assert told >= len(PLACES), "too few messages left for the test to mean anything"
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_storm_of_alerts_to_a_flaky_receiver_under_kills(
+    kills: int, killed_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = int(os.environ.get("KILL_SEED", time.time_ns() % 1_000_000))
+    with capsys.disabled():
+        sys.stdout.write(f"\nKILL_SEED={seed}\n")
+    with storm.FlakyReceiver(seed) as receiver:
+        server = Server(tmp_path, killed_url, receiver)
+        try:
+            hits = weather(server, receiver, random.Random(seed), kills)
+            server.start()
+            wait_for(storm.told_of_all(server, receiver), 600.0, "all alerts to be told")
+            found = storm.account(server, receiver)
+        finally:
+            server.kill()
+    assert (found.alerts, found.lost, found.told_twice) == (storm.ALERTS, 0, 0), f"seed {seed}"
+    assert found.messages >= storm.ALERTS // 2
+    assert (receiver.forged, receiver.changed) == (0, 0), f"seed {seed}"
+    assert {"500", "429", "cut"} <= set(receiver.faults), receiver.faults
+    assert hits["socket"], f"seed {seed}: {hits}"
+
+
+def weather(server: Server, receiver: Receiver, chance: random.Random, kills: int) -> Counter[str]:
+    """Open the alerts bit by bit while the server is killed, at random or inside a POST."""
+    hits: Counter[str] = Counter()
+    blowing = storm.Storm(server)
+    server.start()
+    blowing.make_rules()
+    blowing.blow(0)
+    for kill in range(kills):
+        if kill:
+            server.start()
+        reached = storm.ALERTS * (kill + 1) // kills
+        blowing.blow(reached, over=max(0, reached - 5))
+        if kill % 3 == 1:
+            with receiver.holding() as held:
+                hits["socket"] += held.wait(5.0)
+                server.kill()
+        else:
+            time.sleep(chance.uniform(0.05, 2.0))
+            hits["random"] += 1
+        server.kill()
+    return hits
