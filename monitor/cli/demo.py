@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     """Train, watch, and tell; 0 if every value arrived and every alert was told."""
     from trainer_hooks.zoo.run import enough_steps, truth
 
-    steps = options.steps or enough_steps(options.onset)
+    steps = options.steps or enough_steps(options.onset, options.fault)
     try:
         told = truth(options.fault, seed=options.seed, onset=options.onset, steps=steps)
     except ValueError as error:

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from trainer_hooks import watch  # noqa: E402
 from trainer_hooks.zoo import run as zoo  # noqa: E402
+from trainer_hooks.zoo.faults.base import Fault  # noqa: E402
 from trainer_hooks.zoo.run import run_zoo  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -20,8 +21,9 @@ STEPS = 45
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
     """Everything happens several times within a short run."""
-    for name, every in (("WEIGHTS", 7), ("PROBE", 9), ("ANSWERS", 22), ("HELD_OUT", 10)):
+    for name, every in (("WEIGHTS", 7), ("PROBE", 9), ("HELD_OUT", 10)):
         monkeypatch.setattr(zoo, f"{name}_EVERY", every)
+    monkeypatch.setattr(Fault, "answers_every", 22)
     monkeypatch.setattr(zoo, "CHECKPOINT_EVERY", 20)
     monkeypatch.setattr(zoo, "PROBE_ROWS", 16)
 
@@ -89,7 +91,7 @@ def watched(fault, server, folder):
     return hexes(losses), made[0]
 
 
-@pytest.mark.parametrize("fault", ["healthy", "stale_loader", "nan_loss"])
+@pytest.mark.parametrize("fault", ["healthy", "stale_loader", "nan_loss", "dropout_in_eval"])
 def test_losses_with_and_without_hooks_are_the_same_bit_for_bit(plain, fault, tmp_path):
     losses, watching = watched(fault, f"http://127.0.0.1:{closed_port()}", tmp_path)
     assert losses == plain(fault)

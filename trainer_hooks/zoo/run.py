@@ -26,7 +26,6 @@ from trainer_hooks.zoo.model import CONTEXT, VOCAB
 from trainer_hooks.zoo.rates import PEAK_LR, WARMUP_STEPS
 from trainer_hooks.zoo.rates import cosine_lr as cosine_lr
 
-STEPS = 800
 STEPS_AFTER_ONSET = 450
 CLIP_NORM = 1.0
 PROBE_ROWS = 128
@@ -80,9 +79,10 @@ def _touched(kind: type[Fault], onset: int | None, steps: int) -> tuple[int, int
     return first, steps if kind.length is None else min(steps, first + kind.length - 1)
 
 
-def enough_steps(onset: int | None) -> int:
+def enough_steps(onset: int | None, fault: str = "healthy") -> int:
     """Steps that show a fault from this onset on, and what becomes of the run."""
-    return STEPS if onset is None else max(STEPS, onset + STEPS_AFTER_ONSET)
+    usual = fault_class(fault).steps
+    return usual if onset is None else max(usual, onset + STEPS_AFTER_ONSET)
 
 
 def run_zoo(
