@@ -65,7 +65,7 @@ class Receiver:
             over.set()
 
     def misbehave(self, handler: BaseHTTPRequestHandler, headers: dict[str, str]) -> str:
-        """What to do to a POST: ``500``, ``429``, or take it and ``cut`` or ``hang``; or nothing."""
+        """What to do to a POST: ``500`` or ``429``; take it and ``cut`` or ``hang``; nothing."""
         return ""
 
     def _take(self, headers: dict[str, str], body: bytes) -> bool:

@@ -1,0 +1,132 @@
+"""Delivery: a storm under kills, one outage of ten runs, a flapping value, crossing to socket.
+
+``python -m tests.bench.delivery [--kills N] [--alerts N]``. The last line is JSON: messages the
+storm's receiver took, alerts lost and told twice, messages of the outage and of the flapping, and
+the 95th percentile from the POST of the value that crosses to the receiver's socket, in seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from monitor.clock import FakeClock
+from monitor.domain.rule import Rule
+from monitor.services.silencing import save_rule
+from monitor.storage import migrate
+from monitor.storage.engine import open_database
+from tests.faults import storm
+from tests.faults.receiver import Receiver
+from tests.faults.test_kill_nine import Server, wait_for, weather
+from tests.fixtures.house import House
+
+RUNS = 10
+STEPS = 1000
+POLL_S = 0.005
+
+
+def storm_under_kills(folder: Path, kills: int, seed: int) -> storm.Account:
+    """Fifty alerts, a flaky receiver, the server killed all the time."""
+    folder.mkdir()
+    with storm.FlakyReceiver(seed) as receiver:
+        server = Server(folder, f"sqlite:///{folder / 'storm.db'}", receiver)
+        try:
+            weather(server, receiver, random.Random(seed), kills)
+            server.start()
+            wait_for(storm.told_of_all(server, receiver), 600.0, "all alerts to be told")
+            return storm.account(server, receiver)
+        finally:
+            server.kill()
+
+
+def latencies(folder: Path, alerts: int) -> list[float]:
+    """Seconds from the POST of each crossing value to the receiver, through a real server."""
+    folder.mkdir()
+    took = []
+    with Receiver() as receiver:
+        server = Server(folder, f"sqlite:///{folder / 'latency.db'}", receiver)
+        try:
+            server.start()
+            blowing = storm.Storm(server)
+            blowing.make_rules()
+            blowing.blow(0)
+            for number in range(1, alerts + 1):
+                before, began = len(receiver.messages()), time.monotonic()
+                blowing.blow(number)
+                while len(receiver.messages()) == before and time.monotonic() - began < 30.0:
+                    time.sleep(POLL_S)
+                took.append(time.monotonic() - began)
+        finally:
+            server.kill()
+    return took
+
+
+def house(folder: Path) -> House:
+    """Detection and delivery on a clock of our own."""
+    folder.mkdir()
+    database = open_database(f"sqlite:///{folder / 'house.db'}")
+    migrate.upgrade(database)
+    return House(database, FakeClock(1_800_000_000.0))
+
+
+def outage(folder: Path) -> int:
+    """Messages about ten runs that fall silent within half a minute."""
+    made = house(folder)
+    for number in range(RUNS):
+        made.say(f"run-{number}", run_silent=2)
+        made.wait(3.0, every_s=3.0)
+    made.wait(180.0)
+    made.database.close()
+    return len(made.sent)
+
+
+def flapping(folder: Path) -> int:
+    """Messages about a value that crosses its threshold every second step, and then calms down."""
+    made = house(folder)
+    rule = Rule("high", "high", "loss/train", value=10.0, clear=9.0, calm=1, calm_s=60.0)
+    save_rule(made.database, rule, at=made.clock())
+    for step in range(STEPS):
+        made.clock.advance(1.0)
+        made.say(loss__train=10.1 if step % 2 else 9.9)
+    for _ in range(10):
+        made.say(loss__train=8.0)
+        made.wait(15.0)
+    made.database.close()
+    return len(made.sent)
+
+
+def main() -> int:
+    """Run all four and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=8)
+    parser.add_argument("--alerts", type=int, default=20, help="alerts the latency is taken of")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="watchkeeper-delivery-") as made:
+        folder = Path(made)
+        took = sorted(latencies(folder / "latency", options.alerts))
+        grouped, flaps = outage(folder / "outage"), flapping(folder / "flapping")
+        found = storm_under_kills(folder / "storm", options.kills, options.seed)
+    sys.stdout.write(
+        f"{found.alerts} alerts under {options.kills} kills; median to the socket "
+        f"{took[len(took) // 2]:.3f} s, slowest {took[-1]:.3f} s\n"
+    )
+    figures = {
+        "messages": found.messages,
+        "lost": found.lost,
+        "told_twice": found.told_twice,
+        "grouped_messages": grouped,
+        "flap_messages": flaps,
+        "p95_s": round(took[max(0, int(0.95 * len(took)) - 1)], 3),
+    }
+    sys.stdout.write(json.dumps(figures) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
