@@ -92,7 +92,7 @@ class DataDrift(Detector):
             value=feed.now,
             threshold=feed.before,
             unit=unit,
-            n=len(feed.window),
+            n=self.params.mix.window_points,
             onset_step=onset,
             onset_at=feed.onset_at,
             series=(key, "loss/train", "loss/probe"),

@@ -17,9 +17,9 @@ NEEDS = (
 
 @dataclass(frozen=True, slots=True)
 class MixParams:
-    """``reference_points``: batches the fixed reference is made of. ``window_points``: the median
-    of so many is compared with it. ``shift_sd``: beyond this many standard errors, and ...
-    ``share_abs``, ``share_rel``: five points of a hundred and a quarter of a source's share.
+    """``reference_points``: batches the fixed reference is made of. ``window_points``: the mean
+    (shares) or median of so many is compared with it. ``shift_sd``: beyond this many standard
+    errors, and ... ``share_abs``, ``share_rel``: five points of a hundred and a quarter of a share.
     ``length_rel``: a fifth of the length. ``kl_nats``: and, for unigrams, this much further from
     their reference. ``points_in_a_row``: shards come in runs; a shift outlasts them."""
 
@@ -42,21 +42,22 @@ class Feed:
     told: bool = False
     before: float = 0.0
     noise: float = 0.0
+    now: float = 0.0
     window: list[list[float]] = field(default_factory=list)
     away: int = 0
     shifted: bool = False
     onset_step: int | None = None
     onset_at: float | None = None
 
-    def tell(self) -> None:
+    def tell(self, key: str) -> None:
         """The first batches make the reference, once and for all."""
-        self.before = median(self.first)
-        self.noise = MAD_TO_SD * median([abs(value - self.before) for value in self.first])
+        self.before = _centre(key, self.first)
+        off = [abs(value - self.before) for value in self.first]
+        if key.startswith(SHARE):
+            self.noise = math.sqrt(sum(value * value for value in off) / len(off))
+        else:
+            self.noise = MAD_TO_SD * median(off)
         self.told, self.first = True, []
-
-    @property
-    def now(self) -> float:
-        return median([point[2] for point in self.window])
 
 
 class MixWatch:
@@ -84,31 +85,35 @@ class MixWatch:
         if not feed.told:
             feed.first.append(value)
             if len(feed.first) == self.params.reference_points:
-                feed.tell()
+                feed.tell(key)
             return False
         feed.window.append([float(frame.step), frame.t, value])
-        del feed.window[: -self.params.window_points]
+        # As far back as a shift that is told now can have begun.
+        del feed.window[: -(self.params.window_points + self.params.points_in_a_row)]
         if len(feed.window) < self.params.window_points:
             return False
         self._judge(key, feed)
         return True
 
     def _judge(self, key: str, feed: Feed) -> None:
+        latest = feed.window[-self.params.window_points :]
+        feed.now = _centre(key, [point[2] for point in latest])
         away = abs(feed.now - feed.before) > self._limit(key, feed)
-        if away and feed.away == 0:
-            # The median crossed when half of the window had: it began there.
-            half = feed.window[len(feed.window) // 2]
-            feed.onset_step, feed.onset_at = int(half[0]), half[1]
         feed.away = feed.away + 1 if away else 0
         shifted = feed.away >= self.params.points_in_a_row if not feed.shifted else away
+        if shifted and not feed.shifted:
+            first = feed.window[_split([point[2] for point in feed.window])]
+            feed.onset_step, feed.onset_at = int(first[0]), first[1]
         if shifted != feed.shifted:
             feed.shifted = shifted
             self.changes += 1
 
     def _limit(self, key: str, feed: Feed) -> float:
         params, before = self.params, feed.before
-        error = 1.25 * feed.noise * math.sqrt(1 / len(feed.window) + 1 / params.reference_points)
-        if key.startswith("source_share"):
+        error = (
+            1.25 * feed.noise * math.sqrt(1 / params.window_points + 1 / params.reference_points)
+        )
+        if key.startswith(SHARE):
             material = max(params.share_abs, params.share_rel * before)
             # A source that had less than that can still go away altogether.
             material = min(material, max(0.5 * before, params.share_abs / 5))
@@ -127,4 +132,22 @@ class MixWatch:
         self.changes = state["changes"]
 
 
-MIX_NAMES = ("batch_unigram_kl", "source_share", "doc_len")
+def _centre(key: str, values: list[float]) -> float:
+    """The mean of shares, which are counts of few rows; the median of all else, which has tails."""
+    return sum(values) / len(values) if key.startswith(SHARE) else median(values)
+
+
+def _split(values: list[float]) -> int:
+    """Where the values are best cut in two of different mean: the index of the second part."""
+    total, count, left, best, at = sum(values), len(values), 0.0, -1.0, 0
+    for index in range(1, count):
+        left += values[index - 1]
+        apart = (total - left) / (count - index) - left / index
+        weight = apart * apart * index * (count - index)
+        if weight > best:
+            best, at = weight, index
+    return at
+
+
+SHARE = "source_share"
+MIX_NAMES = ("batch_unigram_kl", SHARE, "doc_len")

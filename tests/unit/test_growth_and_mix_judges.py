@@ -238,6 +238,17 @@ def test_a_small_shift_is_information_and_noise_is_nothing() -> None:
     assert bad(judged(made("data_drift"), frames(range(3000), mix(0, 0.3)))) == []
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_shares_counted_on_few_rows_are_noise(seed: int) -> None:
+    source = random.Random(seed)
+
+    def values(step: int) -> Values:
+        rare = sum(source.random() < 0.05 for _ in range(16)) / 16
+        return {"source_share@rare": rare, "source_share@web": 1.0 - rare}
+
+    assert bad(judged(made("data_drift"), frames(range(5000), values))) == []
+
+
 def test_documents_that_shorten_by_half_warn() -> None:
     found = bad(judged(made("data_drift"), frames(range(800), mix(400, 0.3, 200.0))))
     assert {(v.subject, v.severity) for v in found} == {("doc_len", "warning")}
