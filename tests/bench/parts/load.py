@@ -47,6 +47,22 @@ ONCE = (
     *(f"weight_rms_of/layer{i // 8}.{i % 8}" for i in range(280)),
 )
 CADENCES = ((EVERY_STEP, 1), (EVERY_FIFTH, 5), (ONCE, STEPS))
+LEVELS = {
+    "loss": 3.0,
+    "lr": 3e-4,
+    "tokens_seen": 1e9,
+    "step_s": STEP_S,
+    "tokens_per_s": 1e5,
+    "data_wait_s": 1e-3,
+    "data_wait_share": 0.01,
+    "repeat_share": 0.0,
+    "clip_share": 0.5,
+    "hook_share": 0.004,
+    "grad_norm": 1.0,
+    "weight_norm": 40.0,
+    "effective_lr": 1e-3,
+    "entropy": 3.0,
+}
 SERIES = sum(len(keys) for keys, _ in CADENCES)
 POINTS = sum(len(keys) * (STEPS // every) for keys, every in CADENCES)
 
@@ -66,12 +82,10 @@ def columns(rng: np.random.Generator, values: np.ndarray) -> list[str]:
         rows = STEPS // every
         at = rng.integers(0, len(values) - rows, len(keys))
         drawn = {key: values[i : i + rows].tolist() for key, i in zip(keys, at, strict=True)}
-        if "loss/train" in drawn:
-            drawn["loss/train"] = (3.0 + rng.normal(0, 0.05, rows)).tolist()
-            drawn["lr/0"] = [3e-4] * rows
         for key in drawn:
-            if key.startswith("weight_norm/"):
-                drawn[key] = [40.0 + float(rng.normal(0, 0.01)) for _ in range(rows)]
+            level = LEVELS.get(key.partition("/")[0])
+            if level is not None:  # what is judged must be sound, or every step is an alert
+                drawn[key] = (level * (1 + rng.normal(0, 0.01, rows))).tolist()
         texts.append(json.dumps(drawn))
     return texts
 
