@@ -58,7 +58,11 @@ export interface Alert {
 export interface AlertChange { old: string; new: string; reason: string; at: number; step: number | null; by: string | null }
 export interface Try { at: number; status: number | null; latency_s: number; error: string }
 export interface Message { id: string; channel: string; channel_name: string; moment: string; state: string; created_at: number; settled_at: number | null; tries: Try[] }
-export interface AlertDetail extends Alert { changes: AlertChange[]; messages: Message[]; text: string }
+export interface IncidentMember { id: string; detector: string; title: string; severity: string; state: string; onset_step: number }
+export interface AlertDetail extends Alert {
+  changes: AlertChange[]; messages: Message[]; text: string;
+  incident_headline: string; incident_alerts: IncidentMember[];
+}
 export interface Sampling { id: string; weights_step: number; at: number; day: string; attempt: string; count: number }
 export interface AnswerOut {
   text: string; token_texts?: string[]; token_logprobs?: Cell[]; stop_reason?: string;
@@ -68,7 +72,7 @@ export interface AnswerOut {
 export type Fate = 'worse' | 'better' | 'changed' | 'same' | 'apart' | 'missing';
 export interface Pair {
   prompt_id: string; prompt: string; left: AnswerOut | null; right: AnswerOut | null;
-  diff: ['same' | 'cut' | 'add', string][]; comparable: boolean; differs: string[]; verdict: string; fate: Fate;
+  diff: ['same' | 'cut' | 'add', string][]; comparable: boolean; differs: string[]; verdict: string; fate: Fate; rough?: boolean;
 }
 export interface Pairs { left: Sampling | null; right: Sampling | null; pairs: Pair[]; note: string }
 export interface SetNumbers {

@@ -226,6 +226,7 @@ async function reload() {
   paintSide(alert);
   paintBook(alert);
   paintActs(alert);
+  paintIncident(alert);
   void countAlerts().catch(() => {});
 }
 
@@ -244,10 +245,23 @@ async function load() {
   }
 }
 
+/** What the same cause did to this run besides: one card. @param {AlertDetail} one */
+function paintIncident(one) {
+  document.getElementById('incident')?.remove();
+  if (one.incident_alerts.length < 2) return;
+  const list = h('ul', { class: 'stack-small small' }, ...one.incident_alerts.map((other) => {
+    const name = foreign(other.title || other.detector);
+    const shown = other.id === one.id ? h('b', {}, name) : h('a', { href: alertPage(other.id) }, name);
+    return h('li', {}, shown, ` since ${count(other.onset_step)}, ${other.severity}, ${other.state}`);
+  }));
+  const panel = h('section', { class: 'panel pad', id: 'incident' }, h('h2', {}, one.incident_headline), list);
+  $('#history').parentElement?.before(panel);
+}
+
 /** Other alerts of the run that lie near this one. @param {AlertDetail} one */
 async function paintOthers(one) {
   const { alerts } = /** @type {{alerts: import('../types').Alert[]}} */ (await get(`alerts?run=${encodeURIComponent(one.run)}&limit=50`));
-  const others = alerts.filter((other) => other.id !== one.id && other.severity !== 'info');
+  const others = alerts.filter((other) => !one.incident_alerts.some((kin) => kin.id === other.id) && other.severity !== 'info');
   if (!others.length || document.getElementById('others')) return;
   const list = h('ul', { class: 'stack-small small' }, ...others.slice(0, 8).map((other) => h('li', {}, h('a', { href: alertPage(other.id) }, foreign(other.title || other.detector)), ` since ${count(other.onset_step)}, told at ${count(other.opened_step)}, ${other.state}`)));
   const panel = h('section', { class: 'panel pad', id: 'others' }, h('h2', {}, 'Other alerts of this run'), list);
