@@ -6,6 +6,7 @@ form has; the page that edits channels knows nothing else of it.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
@@ -31,8 +32,7 @@ ENTRY_POINT_GROUP = "watchkeeper.formats"
 
 def format_names() -> list[str]:
     """All names a channel's ``format`` may have, those of third parties last."""
-    foreign = {point.name for point in entry_points(group=ENTRY_POINT_GROUP)}
-    return [*FORMATS, *sorted(foreign - FORMATS.keys())]
+    return [*FORMATS, *sorted(_foreign().keys() - FORMATS.keys())]
 
 
 def load_format(name: str) -> Format:
@@ -41,7 +41,12 @@ def load_format(name: str) -> Format:
     Raises:
         KeyError: no format has this name.
     """
-    foreign = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
-    module, _, attribute = (foreign | FORMATS)[name].partition(":")
+    module, _, attribute = (_foreign() | FORMATS)[name].partition(":")
     made: Format = getattr(import_module(module), attribute)()
     return made
+
+
+@cache
+def _foreign() -> dict[str, str]:
+    """Those of third parties. Looked up once: it means reading every installed distribution."""
+    return {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
