@@ -25,6 +25,9 @@ BUDGET = 200_000
 LARGEST_GAP = 4_096
 """A gap of more cells than this is not aligned word by word."""
 
+ROUGH_CHARS = 64 * 1024
+"""Longer texts are compared line by line: what differs is right, only shown roughly."""
+
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORDS = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+|\s+|[^\w\s]")
 
@@ -39,8 +42,46 @@ def word_diff(left: str, right: str) -> list[Piece]:
 
     All ``same`` and ``cut`` pieces join to ``left``, all ``same`` and ``add`` pieces to ``right``.
     """
+    if left == right:
+        return [("same", left)] if left else []
+    if is_rough(left, right):
+        return list(_joined(_line_diff(left, right)))
     differ = _Differ(words(left), words(right), BUDGET)
     return list(_joined(_smoothed(list(differ.run()))))
+
+
+def is_rough(left: str, right: str) -> bool:
+    """Whether two texts are so long that they are compared line by line."""
+    return max(len(left), len(right)) > ROUGH_CHARS
+
+
+def _line_diff(left: str, right: str) -> Iterator[Piece]:
+    """What both begin and end with, cut at a space or line, and the lines between."""
+    head = _shared(left, right)
+    head = max(left.rfind(" ", 0, head), left.rfind("\n", 0, head)) + 1
+    tail = _shared(left[head:][::-1], right[head:][::-1])
+    ends = left[len(left) - tail :]
+    first = min((at for at in (ends.find(" "), ends.find("\n")) if at >= 0), default=len(ends))
+    tail -= first
+    lines_l = left[head : len(left) - tail].splitlines(keepends=True)
+    lines_r = right[head : len(right) - tail].splitlines(keepends=True)
+    if head:
+        yield "same", left[:head]
+    yield from _Differ(lines_l, lines_r, BUDGET).run()
+    if tail:
+        yield "same", left[len(left) - tail :]
+
+
+def _shared(left: str, right: str) -> int:
+    """How many characters two texts begin with alike, by halves."""
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 Span = tuple[int, int, int, int]

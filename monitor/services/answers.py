@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from monitor.domain.answer import Pair, pair_up, traits
+from monitor.domain.diff import is_rough
 from monitor.domain.run import Run
 from monitor.errors import NotFound
 from monitor.services.days import day_before, day_of
@@ -88,6 +89,7 @@ def _view(pair: Pair, brief: bool) -> PairView:
         differs=list(pair.differs),
         verdict=pair.verdict,
         fate=pair.fate,
+        rough=bool(pair.left and pair.right and is_rough(pair.left.text, pair.right.text)),
     )
     if not brief:
         return view

@@ -257,6 +257,9 @@ class SamplingView:
 class PairView:
     """The same prompt in two samplings; ``diff`` is a list of [same | cut | add, text].
 
+    ``rough``: the texts are so long that they were compared line by line. ``fate`` is worse,
+    better, changed, same, apart (not comparable) or missing.
+
     A side holds the fields of ``wire.Answer`` and beside them ``length`` (tokens), ``confidence``
     (mean probability of the chosen tokens, 0..1 or null) and ``repetition`` (share, 0..1).
     """
@@ -270,6 +273,7 @@ class PairView:
     differs: list[str]
     verdict: str
     fate: str = "changed"
+    rough: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ function paintWhole(pair) {
   say($('#conf-note'), '');
   const reads = 'Comparable: prompt, tokenizer and decoding agree; only the weights differ.';
   const why = { worse: reads, better: reads, same: 'Word for word the same.', changed: reads, apart: `Not comparable: ${pair.differs.join(', ')} differ.`, missing: 'One side has no answer to this prompt.' };
-  say($('#why'), why[kind]);
+  say($('#why'), why[kind] + (pair.rough ? ' Shown roughly, line by line: the texts are long.' : ''));
 }
 
 /** @param {Pair} pair @param {'left' | 'right'} where @param {'cut' | 'add'} mine */
