@@ -113,6 +113,7 @@ def paths(alert: str) -> dict[str, str]:
         "/runs/told/answers": "#pair .text",
         "/alerts": "#alerts h2",
         f"/alerts/{alert}": "#judged .js-plotly-plot",
+        "/settings": "#channels li",
         "/login": "#token",
     }
 
