@@ -33,9 +33,10 @@ class WatchCallback(Callback):  # type: ignore[misc, unused-ignore]
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """The watch begins; a resumed run goes on as a new attempt."""
         planned = trainer.estimated_stepping_batches
-        defaults = {"planned_steps": int(planned)} if 0 < planned < float("inf") else {}
-        scaler = getattr(trainer.precision_plugin, "scaler", None)
-        options = defaults | {"scaler": scaler} | self._options
+        options: dict[str, Any] = {"scaler": getattr(trainer.precision_plugin, "scaler", None)}
+        if 0 < planned < float("inf"):
+            options["planned_steps"] = int(planned)
+        options |= self._options
         self.watch = watch(pl_module, list(trainer.optimizers), **options)
         self.watch.load_state_dict(self._saved)
         self._seen_step = trainer.global_step

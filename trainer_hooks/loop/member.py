@@ -13,6 +13,7 @@ from typing import Any
 from trainer_hooks.loop.guard import Errors
 from trainer_hooks.loop.instruments import Instruments
 from trainer_hooks.loop.options import Options
+from trainer_hooks.loop.stepping import whole_here
 from trainer_hooks.schedule import Schedule
 
 log = logging.getLogger("trainer_hooks")
@@ -45,7 +46,7 @@ class Member:
         """Optimizer step ``number`` is done; the sums that are due meet the others' here."""
         began = time.perf_counter()
         spent_s = self._instruments.cost_s
-        self._instruments.measure(number, grad_norm)
+        self._instruments.measure(number, whole_here(grad_norm))
         self._done = number
         if step_s is not None:
             self._schedule.stepped(step_s, spent_s + time.perf_counter() - began)

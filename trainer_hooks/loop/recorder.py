@@ -19,6 +19,7 @@ from trainer_hooks.loop.stepping import (
     StepClock,
     is_non_finite,
     split_scalars,
+    whole_here,
 )
 from trainer_hooks.post.frames import Row
 from trainer_hooks.schedule import Schedule
@@ -74,6 +75,7 @@ class Recorder:
         row = Waiting(number, time.time(), self._link.attempt, {})
         self.done = number
         skipped = self._instruments.was_skipped
+        grad_norm = whole_here(grad_norm)
         measured = self._instruments.measure(number, grad_norm)
         row.sampled = len(measured) > 0
         split_scalars(measured, row.cells, row.tensors)

@@ -21,12 +21,19 @@ def split_scalars(given: dict[str, Any], cells: dict[str, Any], tensors: dict[st
     for key, value in given.items():
         if type(value) is float or not hasattr(value, "detach"):
             cells[key] = value
-        elif hasattr(value, "placements"):
-            # A distributed scalar: reading one that is not whole here would start a collective.
-            if all(placement.is_replicate() for placement in value.placements):
-                tensors[key] = keep_scalar(value.to_local())
-        else:
-            tensors[key] = keep_scalar(value)
+        elif (whole := whole_here(value)) is not None:
+            tensors[key] = keep_scalar(whole)
+
+
+def whole_here(value: Any) -> Any:
+    """A value this process has all of; None for a part of one.
+
+    Reading a distributed scalar that is not whole here would start a collective.
+    """
+    if not hasattr(value, "placements"):
+        return value
+    whole = all(placement.is_replicate() for placement in value.placements)
+    return value.to_local() if whole else None
 
 
 def keep_scalar(tensor: Any) -> Any:

@@ -9,7 +9,7 @@ import torch
 from trainer_hooks.signals.base import AsleepError, Subject, SummedSignal
 from trainer_hooks.signals.groups import TOTAL, chosen_alone, measurable
 from trainer_hooks.signals.norms import Grouping, Shares, tensor_norms
-from trainer_hooks.signals.shards import is_sharded, local
+from trainer_hooks.signals.shards import local
 from trainer_hooks.wire import SeriesSpec, series_key
 
 if TYPE_CHECKING:
@@ -132,8 +132,6 @@ class Gradient(SummedSignal):
     def _unclip(self, given: Any, total: torch.Tensor) -> torch.Tensor | float:
         """What the gradients were divided by; 1 where that cannot be told."""
         if given is None:
-            return 1.0
-        if is_sharded(given):
             return 1.0
         if isinstance(given, torch.Tensor):
             before = given.detach().to(total.device).double().reshape(())
