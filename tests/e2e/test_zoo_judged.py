@@ -4,7 +4,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.bench.zoo import Judged, figures  # noqa: E402
+from monitor.detectors import DETECTORS  # noqa: E402
+from tests.bench.zoo import CAUGHT_BY, Judged, figures  # noqa: E402
 from tests.fixtures.traces import Told  # noqa: E402
 from tests.fixtures.zoo_runs import (  # noqa: E402
     judge_batches,
@@ -12,6 +13,7 @@ from tests.fixtures.zoo_runs import (  # noqa: E402
     train_recorded,
     write_batches,
 )
+from trainer_hooks.zoo.faults import FAULTS, fault_class  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -57,6 +59,12 @@ def test_a_kept_run_is_judged_the_same(starved, tmp_path):
     path = tmp_path / "kept.wire.jsonl.gz"
     write_batches(path, starved)
     assert judge_batches(read_batches(path)) == judge_batches(starved)
+
+
+def test_every_fault_has_somebody_who_has_to_find_it():
+    spoilt = {name for name in FAULTS if not fault_class(name).is_control}
+    assert spoilt == set(CAUGHT_BY)
+    assert {name for _, names in CAUGHT_BY.values() for name in names} <= set(DETECTORS)
 
 
 def told(detector, opened, severity="warning", onset=None):
