@@ -48,7 +48,7 @@ def test_json_prints_a_line_an_alert_and_one_for_the_run(
     stale = next(alert for alert in alerts if alert["detector"] == "stale_data")
     assert list(stale) == [
         "run", "steps", "detector", "severity", "subject", "onset_step", "opened_step",
-        "resolved_step", "cause",
+        "resolved_step", "cause", "was_fine",
     ]  # fmt: skip
     assert (stale["onset_step"], stale["severity"]) == (616, "critical")
     assert 616 <= stale["opened_step"] <= 636

@@ -124,7 +124,7 @@ def test_an_address_that_hangs_or_is_none_holds_nothing_up(
         until(lambda: "did not arrive" in caplog.text)
     assert "uuid" not in caplog.text
     assert make_ping(None, proxies=True) is None
-    assert make_ping("file:///etc/hostname", proxies=True) is None
+    assert make_ping("file:///etc/passwd", proxies=True) is None
 
 
 # -- a full disk ----------------------------------------------------------------------------------
