@@ -91,7 +91,6 @@ def test_the_training_autocast_is_used(model, ids):
         model(ids[:, :-1])
     signal.measure(1)
     assert set(seen) == {torch.bfloat16}
-    assert not model._forward_pre_hooks
 
 
 def test_without_a_probe_it_says_what_wakes_it(model):

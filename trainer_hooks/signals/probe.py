@@ -207,7 +207,8 @@ class _TrainingAutocast:
     def again(self) -> AbstractContextManager[Any]:
         if self._seen is None:
             return nullcontext()
-        if self._handle is not None:
+        if self._handle is not None and "torch._dynamo" not in sys.modules:
+            # A compiled model would be compiled anew for a hook less.
             self._handle.remove()
             self._handle = None
         enabled, dtype = self._seen
