@@ -100,6 +100,12 @@ def flapping(folder: Path) -> int:
     return len(made.sent)
 
 
+def say(line: str) -> None:
+    """One line, at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def main() -> int:
     """Run all four and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -110,12 +116,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="watchkeeper-delivery-") as made:
         folder = Path(made)
         took = sorted(latencies(folder / "latency", options.alerts))
+        say(f"to the socket: median {took[len(took) // 2]:.3f} s, slowest {took[-1]:.3f} s")
         grouped, flaps = outage(folder / "outage"), flapping(folder / "flapping")
+        say(f"outage of {RUNS} runs: {grouped} messages; {STEPS} flapping steps: {flaps}")
         found = storm_under_kills(folder / "storm", options.kills, options.seed)
-    sys.stdout.write(
-        f"{found.alerts} alerts under {options.kills} kills; median to the socket "
-        f"{took[len(took) // 2]:.3f} s, slowest {took[-1]:.3f} s\n"
-    )
+    say(f"storm: {found.alerts} alerts under {options.kills} kills, {found.messages} messages")
     figures = {
         "messages": found.messages,
         "lost": found.lost,
@@ -124,7 +129,7 @@ def main() -> int:
         "flap_messages": flaps,
         "p95_s": round(took[max(0, int(0.95 * len(took)) - 1)], 3),
     }
-    sys.stdout.write(json.dumps(figures) + "\n")
+    say(json.dumps(figures))
     return 0
 
 

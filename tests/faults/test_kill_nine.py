@@ -34,6 +34,7 @@ PLACES = ("seal", "detection", "socket")
 KILLS_AT_EACH_PLACE = 2
 DRAIN_S = 90.0
 HIT_S = 30.0
+START_S = 90.0
 
 
 class Server:
@@ -63,7 +64,7 @@ class Server:
             self._process = subprocess.Popen(
                 [sys.executable, *words], env=self._environment, stdout=log, stderr=log
             )
-        wait_for(self._is_ready, 30.0, "the server to be ready")
+        wait_for(self._is_ready, START_S, "the server to be ready")
         return marker
 
     def _is_ready(self) -> bool:
