@@ -161,7 +161,8 @@ class Story:
             yield f"{self.tally.hook_errors} errors were caught in the hooks."
         if not settled:
             yield f"After {SETTLE_S:.0f} s the server was still busy: {self.account.waiting_for}."
-        if self.account.alerts and not self.webhooks.get("delivered"):
+        pushed = any(alert["severity"] != "info" for alert in self.account.alerts)
+        if pushed and not self.webhooks.get("delivered"):  # informations are never pushed
             yield "Alerts opened, and no webhook was delivered."
         for kind in ("forged", "changed"):
             if self.webhooks.get(kind):
