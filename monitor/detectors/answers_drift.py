@@ -33,7 +33,8 @@ from monitor.domain.paired import effect, holm, rank_sum_p
 class Params:
     """``pairs``: fewer comparable prompts tell nothing. ``alpha``: after Holm's correction.
     ``effect``: least mean difference, in standard deviations of the differences. ``shorter``: least
-    change of the mean log length (-15 %), ``surer``: of the mean probability, ``ends``: of the mean
+    change of the mean log length (-15 %), ``much_shorter``: what speaks alone where nothing measures
+    quality (-40 %), ``surer``: of the mean probability, ``ends``: of the mean
     log of the probability of ending (x1.5), ``repeats``: of the share of repeated stretches.
     ``better_nats``: a fall of the reference answers' mean NLL that counts as better; ``better_p``:
     how sure one has to be of it before the reference moves on.
@@ -43,6 +44,7 @@ class Params:
     alpha: float = 0.05
     effect: float = 0.5
     shorter: float = 0.16
+    much_shorter: float = 0.5
     surer: float = 0.04
     ends: float = 0.4
     repeats: float = 0.1
@@ -181,7 +183,7 @@ class AnswersDrift(Detector):
         opening = [sign for sign in found.signs if sign in OPENERS]
         if not opening or self._is_better(found):
             return [self._calm(now, frame)]
-        if not found.nll and not found.checks and len(opening) < 2:
+        if not self._can_tell(found, opening):
             missing = "reference answers or checks in the prompt set, to tell worse from better"
             return [self._unsure(now, frame, missing)]
         return [self._bad(now, then, found, frame)]
@@ -216,6 +218,12 @@ class AnswersDrift(Detector):
             and fmean(gaps) >= least
             and effect(gaps) >= self._params.effect
         )
+
+    def _can_tell(self, found: _Finding, opening: list[str]) -> bool:
+        """Without a measure of quality two signs have to agree, or the answers be much shorter."""
+        if found.nll or found.checks or len(opening) > 1:
+            return True
+        return "shorter" in opening and fmean(found.gaps["shorter"]) >= self._params.much_shorter
 
     def _is_better(self, found: _Finding) -> bool:
         """Likelier reference answers, or more checks passed, and neither of them worse."""

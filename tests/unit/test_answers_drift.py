@@ -127,7 +127,9 @@ def test_surer_and_better_checks_is_better():
 def test_without_references_only_both_signs_together_speak():
     base = answers(200, nll=None)
     assert said(base, answers(400, nll=None, sure=0.7))[0][1] == "cannot_tell"
-    assert said(base, answers(400, nll=None, sure=0.7, length=30))[0][1] == "bad"
+    assert said(base, answers(400, nll=None, sure=0.7, length=40))[0][1] == "bad"
+    assert said(base, answers(400, nll=None, length=45))[0][1] == "cannot_tell"
+    assert said(base, answers(400, nll=None, length=20))[0][1] == "bad"
 
 
 def test_a_proven_improvement_becomes_the_reference():
