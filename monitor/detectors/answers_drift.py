@@ -33,7 +33,7 @@ from monitor.domain.paired import effect, holm, rank_sum_p
 class Params:
     """``pairs``: fewer comparable prompts tell nothing. ``alpha``: after Holm's correction.
     ``effect``: least mean difference, in standard deviations of the differences. ``shorter``: least
-    change of the mean log length (-15 %), ``much_shorter``: what speaks alone where nothing measures
+    change of the mean log length (-15 %), ``much_shorter``: speaks alone where nothing tells
     quality (-40 %), ``surer``: of the mean probability, ``ends``: of the mean
     log of the probability of ending (x1.5), ``repeats``: of the share of repeated stretches.
     ``better_nats``: a fall of the reference answers' mean NLL that counts as better; ``better_p``:
