@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -35,6 +35,7 @@ class Change:
     change_norm: Tensor
     angle: Tensor
     changed: Tensor
+    after_norm: Tensor | None = None
 
 
 def measure_change(before: Sequence[Tensor], after: Sequence[Tensor]) -> Change:
@@ -73,7 +74,9 @@ def change_of_sums(sums: Tensor) -> Change:
     across2 = (change2 - (along.square() / after2).nan_to_num()).clamp_min(0)
     angle = torch.atan2(across2.sqrt(), after_norm + along / after_norm)
     still = (before2 == 0) | (after2 == 0)
-    return Change(before2.sqrt(), change2.sqrt(), angle.masked_fill(still, 0.0), changed)
+    return Change(
+        before2.sqrt(), change2.sqrt(), angle.masked_fill(still, 0.0), changed, after_norm
+    )
 
 
 def _on_cpu(before: Sequence[Tensor], after: Sequence[Tensor]) -> Change:
@@ -84,25 +87,25 @@ def _on_cpu(before: Sequence[Tensor], after: Sequence[Tensor]) -> Change:
     owners = torch.repeat_interleave(torch.tensor(pieces))
     sums = dots.new_zeros(len(rows), 4).index_add_(0, owners, dots.view(-1, 4))
     found = change_of_sums(sums)
-    unclear = _unclear(sums)
-    if not unclear:
-        return found
-    for place in unclear:
+    after_norm = sums[:, 2].sqrt()
+    for place in _unclear(sums):
         wide = _in_float64(before[place], after[place])
-        for field, value in zip((found.before_norm, found.change_norm, found.angle), wide,
-                                strict=True):  # fmt: skip
+        fields = found.before_norm, found.change_norm, found.angle, after_norm
+        for field, value in zip(fields, wide, strict=True):
             field[place] = value
-    return found
+    return replace(found, after_norm=after_norm)
 
 
 def _sums(before: Tensor, after: Tensor) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Chunk by chunk: |d|^2, d.W', |W'|^2 and the scalars that changed, 0-dim."""
     found = []
+    flags = torch.empty(min(CHUNK, before.numel()), dtype=before.dtype)
     for old, raw in zip(before.view(-1).split(CHUNK), after.reshape(-1).split(CHUNK), strict=True):
         new = raw.to(old.dtype)
         old.sub_(new)
-        changed = old.count_nonzero().to(old.dtype)
-        found.append((old.dot(old), old.dot(new), new.dot(new), changed))
+        dots = old.dot(old), old.dot(new), new.dot(new)
+        # Half the time of count_nonzero; NaN counts as changed.
+        found.append((*dots, torch.ne(old, 0, out=flags[: old.numel()]).sum()))
     return found
 
 
@@ -114,7 +117,7 @@ def _unclear(sums: Tensor) -> list[int]:
     return [place for place, ok in enumerate(clear.tolist()) if not ok]
 
 
-def _in_float64(before: Tensor, after: Tensor) -> tuple[float, float, float]:
+def _in_float64(before: Tensor, after: Tensor) -> tuple[float, float, float, float]:
     """Norms and angle, for a change along the weights and for squares beyond float32."""
     olds, news = before.view(-1).split(CHUNK), after.reshape(-1).split(CHUNK)
     sums = torch.zeros(3, dtype=torch.float64)
@@ -125,7 +128,8 @@ def _in_float64(before: Tensor, after: Tensor) -> tuple[float, float, float]:
     across = torch.zeros((), dtype=torch.float64)
     for old, new in _wide(olds, news):
         across += (old - share * new).square().sum()
-    return _norms_and_angle(change2, along, after2, float(across))
+    found = _norms_and_angle(change2, along, after2, float(across))
+    return (*found, math.sqrt(after2) if after2 == after2 else math.nan)
 
 
 def _wide(olds: Sequence[Tensor], news: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -162,7 +166,7 @@ def _on_device(before: Sequence[Tensor], after: Sequence[Tensor]) -> Change:
     across = (tensor_norms(before) ** 2 - rest**2).clamp_min(0).sqrt()
     still = (before_norm == 0) | (after_norm == 0)
     angle = torch.atan2(across, after_norm + along + rest)
-    return Change(before_norm, change_norm, angle.masked_fill(still, 0.0), changed)
+    return Change(before_norm, change_norm, angle.masked_fill(still, 0.0), changed, after_norm)
 
 
 def _take_out(changes: Sequence[Tensor], axes: Sequence[Tensor], axis_norms: Tensor) -> Tensor:

@@ -89,6 +89,7 @@ class Update(SummedSignal):
         self._kept: dict[str, Tensor] = {}
         self._sums: Tensor | None = None
         self._world = subject.world
+        self._extras = subject.extras
 
     @property
     def width(self) -> int:  # type: ignore[override]
@@ -145,6 +146,7 @@ class Update(SummedSignal):
         rows: list[Tensor | None] = [None] * len(held)
         if whole:
             change = measure_change([held[i] for i in whole], [after[i] for i in whole])
+            self._share_norms(step, [portion.parameters[i] for i in whole], after, change)
             columns = (change.before_norm**2, change.change_norm**2, change.angle, change.changed)
             for place, row in zip(whole, torch.stack(columns, 1).unbind(), strict=True):
                 rows[place] = row
@@ -153,6 +155,16 @@ class Update(SummedSignal):
         first = next(row for row in rows if row is not None)
         found = torch.stack([row.to(first.device) for row in rows if row is not None])
         self._sums = portion.shares.of(found)
+
+    def _share_norms(
+        self, step: int, members: Sequence[NamedParameter], after: Sequence[Tensor], change: Change
+    ) -> None:
+        """The norms of the weights were found by the way: nobody needs to take them again."""
+        if change.after_norm is None or self._world > 1 or len(self._portions) > 1:
+            return
+        if all(a.numel() == p.tensor.numel() for a, p in zip(after, members, strict=True)):
+            places = {id(p.tensor): place for place, p in enumerate(members)}
+            self._extras["norms_after"] = (step, places, change.after_norm)
 
     def sums(self, step: int) -> Tensor:
         sums, self._sums = self._sums, None

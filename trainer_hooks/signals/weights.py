@@ -32,6 +32,7 @@ class Weights(SummedSignal):
         if not self._parameters:
             raise AsleepError("a model with parameters", "watch(model, optimizer)")
         self._world = subject.world
+        self._extras = subject.extras
         self._made: list[Effective] = [] if self._world > 1 else effective_weights(subject.model)
         parts = {part for made in self._made for part in made.parts}
         names = [p.name for p in self._parameters] + [m.name for m in self._made]
@@ -56,12 +57,26 @@ class Weights(SummedSignal):
         ]
 
     def sums(self, step: int) -> torch.Tensor:
-        norms = tensor_norms([local(p.tensor) for p in self._parameters])
+        norms = self._norms(step)
         squares = self._shares.of(norms.square())
         if not self._made:
             return squares
         made = tensor_norms([m.compute() for m in self._made])
         return torch.cat([squares, made.square().to(squares.device)])
+
+    def _norms(self, step: int) -> torch.Tensor:
+        """Of every parameter; those that the update's comparison has just found are not taken
+        again."""
+        at, places, known = self._extras.pop("norms_after", (None, {}, None))
+        if at != step or known is None:
+            return tensor_norms([local(p.tensor) for p in self._parameters])
+        missing = [p.tensor for p in self._parameters if id(p.tensor) not in places]
+        rest = iter(tensor_norms(missing).to(known.device).unbind()) if missing else iter(())
+        parts = known.unbind()
+        return torch.stack([
+            parts[places[id(p.tensor)]] if id(p.tensor) in places else next(rest)
+            for p in self._parameters
+        ])  # fmt: skip
 
     def conclude(self, sums: torch.Tensor) -> Measured:
         grouped = self._groups.sums(sums)
