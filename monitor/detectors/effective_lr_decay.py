@@ -81,7 +81,7 @@ class _Memory:
 
 
 class EffectiveLrDecay(Detector):
-    """Information on the plan, and on rotation lost; a warning only if progress is lost with it."""
+    """A word on the plan, information on rotation lost; a warning only if progress is lost too."""
 
     name: ClassVar[str] = "effective_lr_decay"
     title: ClassVar[str] = "effective learning rate halved"
@@ -170,7 +170,8 @@ class EffectiveLrDecay(Detector):
             clears="the end of the run.",
         )
         return [
-            said(self, frame, "bad", "info", "plan", subject="plan",
+            # A fact of the plan, nothing that happened: listed with what is known at start.
+            said(self, frame, "cannot_tell", "info", "plan", subject="plan",
                  title="weight decay cannot hold the norms in this run", evidence=evidence)
         ]  # fmt: skip
 

@@ -191,9 +191,11 @@ class DetectionEngine:
 
     def _note_doubt(self, verdict: Verdict) -> None:
         """Who cannot tell yet, and what it would take: shown beside what is asleep."""
+        key = f"{verdict.detector} {verdict.subject}".strip()
         if verdict.judgement == "cannot_tell" and verdict.evidence is not None:
-            self._doubts[verdict.detector] = verdict.evidence.summary
+            self._doubts[key] = verdict.evidence.summary
         else:
+            self._doubts.pop(key, None)
             self._doubts.pop(verdict.detector, None)
 
     def _hold(self, detector: str, subject: str) -> Hold:

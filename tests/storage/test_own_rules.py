@@ -111,7 +111,7 @@ def test_nan_opens_nothing_and_closes_nothing(house: House, database: Database) 
     house.detection.close()
     with database.read() as uow:
         assert doubts(uow, "run") == {
-            "user_rule": "loss/train: no data, 20 of 20 points are not finite"
+            "user_rule high: loss/train": "loss/train: no data, 20 of 20 points are not finite"
         }
 
 
