@@ -131,7 +131,7 @@ def test_labels_that_are_not_shifted(corpus):
 
 def test_dropout_is_in_the_model_and_in_the_evaluation_from_the_onset():
     fault = fault_class("dropout_in_eval")(5, 9)
-    assert fault.model().dropout > 0
+    assert fault.model().blocks[0].dropout > 0
     assert [fault.evaluates_in_training_mode(step) for step in (4, 5)] == [False, True]
     ids = torch.ones(2, 8, dtype=torch.long)
     model = fault.model()

@@ -39,8 +39,9 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """Attention and a GELU network of four times the width, each behind a norm."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
+        self.dropout = dropout
         self.attn_norm = nn.RMSNorm(width)
         self.attn = Attention(width, heads)
         self.mlp_norm = nn.RMSNorm(width)
@@ -48,10 +49,15 @@ class Block(nn.Module):
         self.down_proj = nn.Linear(4 * width, width, bias=False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        x_BTD = x_BTD + self.attn(self.attn_norm(x_BTD))
+        x_BTD = x_BTD + self._drop(self.attn(self.attn_norm(x_BTD)))
         hidden = functional.gelu(self.up_proj(self.mlp_norm(x_BTD)))
-        out: Tensor = x_BTD + self.down_proj(hidden)
+        out: Tensor = x_BTD + self._drop(self.down_proj(hidden))
         return out
+
+    def _drop(self, x_BTD: Tensor) -> Tensor:
+        if not self.dropout:
+            return x_BTD
+        return functional.dropout(x_BTD, self.dropout, self.training)
 
 
 class TinyGPT(nn.Module):
@@ -59,10 +65,9 @@ class TinyGPT(nn.Module):
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
-        self.dropout = dropout
         self.tok_emb = nn.Embedding(VOCAB, WIDTH)
         self.pos_emb = nn.Embedding(CONTEXT, WIDTH)
-        self.blocks = nn.ModuleList(Block(WIDTH, HEADS) for _ in range(LAYERS))
+        self.blocks = nn.ModuleList(Block(WIDTH, HEADS, dropout) for _ in range(LAYERS))
         self.final_norm = nn.RMSNorm(WIDTH)
         self.lm_head = nn.Linear(WIDTH, VOCAB, bias=False)
         for parameter in self.parameters():
@@ -74,7 +79,5 @@ class TinyGPT(nn.Module):
         x_BTD = self.tok_emb(ids_BT) + self.pos_emb(places_T)
         for block in self.blocks:
             x_BTD = block(x_BTD)
-            if self.dropout:
-                x_BTD = functional.dropout(x_BTD, self.dropout, self.training)
         logits_BTV: Tensor = self.lm_head(self.final_norm(x_BTD))
         return logits_BTV

@@ -7,7 +7,7 @@ from torch import nn
 from trainer_hooks.zoo.faults.base import Fault
 from trainer_hooks.zoo.model import TinyGPT
 
-DROPOUT = 0.5
+DROPOUT = 0.2
 
 
 class DropoutInEval(Fault):
