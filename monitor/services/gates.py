@@ -139,7 +139,11 @@ class Gates:
     def _same_rule(self, case: _Case) -> list[str]:
         """What else there is to say of this rule and run: later spells, ends of earlier ones."""
         moments = {*BEGINNINGS, "resolved"} if case.begins else {"resolved"}
-        return [row.id for row in _unsaid(case, run=case.row.run) if row.moment in moments]
+        return [
+            row.id
+            for row in _unsaid(case, run=case.row.run)
+            if row.moment in moments and (row.moment in BEGINNINGS or _was_told(case, row))
+        ]
 
     def _other_runs(self, case: _Case) -> list[str]:
         """The same, told of other runs, and waiting for nothing else."""
@@ -223,6 +227,15 @@ def _untold(case: _Case) -> Decision | None:
         elif said_in.state in UNSETTLED:
             fate = Decision("hold", case.now + SOON_S, "opening")
     return fate
+
+
+def _was_told(case: _Case, row: OutboxRow) -> bool:
+    """Whether the beginning of what this says is over was told, or is about to be."""
+    alert = case.uow.alerts.get(row.alert)
+    if alert is None:
+        return False
+    found = _untold(replace(case, row=row, alert=alert))
+    return found is None or found.act != "drop"
 
 
 def _is_of_incident(case: _Case, row: OutboxRow) -> bool:
