@@ -12,6 +12,7 @@ COMMANDS: dict[str, str] = {
     "demo": "train a small GPT with a fault waiting, and watch it",
     "migrate": "bring the database to this program's schema",
     "sync": "send what an earlier run left in its spool",
+    "sample": "ask checkpoints, or a completions server, the same prompts beside the training",
     "alerts": "list, show, acknowledge, close and silence alerts",
     "rules": "thresholds and trends of your own on any series",
     "import": "bring a training log of another tool in, as a run of the past",

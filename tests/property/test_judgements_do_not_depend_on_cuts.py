@@ -46,7 +46,9 @@ def successor(engine: DetectionEngine) -> DetectionEngine:
     return fresh
 
 
-@pytest.mark.parametrize("name", ["zoo/stale16", "zoo/lr0", "zoo/nan", "zoo/repeat64k", "zoo/template"])
+@pytest.mark.parametrize(
+    "name", ["zoo/stale16", "zoo/lr0", "zoo/nan", "zoo/repeat64k", "zoo/template"]
+)
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_replaced_anywhere(name: str, data: st.DataObject) -> None:
