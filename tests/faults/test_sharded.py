@@ -157,6 +157,37 @@ STEPPING = """
         w.step(loss=loss, grad_norm=norm)
     w.close()
 """
+ASKED = """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from trainer_hooks import PromptSet, watch
+    from trainer_hooks.answers.prompts import ByteTokenizer, Decoding, Prompt
+    server, spool = sys.argv[1:3]
+    model = torch.nn.Sequential(torch.nn.Embedding(300, 12), torch.nn.Linear(12, 300))
+    fully_shard(model, mesh=init_device_mesh("cpu", (world,)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    ids = torch.arange(16).view(2, 8)
+    prompts = PromptSet((Prompt("a", "a"),), ByteTokenizer(), (Decoding(max_tokens=2),))
+    w = watch(model, optimizer, server=server, spool_dir=spool, prompts=prompts,
+              every={"answers": 2}, answers_share=None)
+    for step in range(1, 5):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(ids).flatten(0, 1), ids.flatten()).backward()
+        optimizer.step()
+        w.step(loss=1.0)
+    w.close()
+"""
+
+
+def test_a_model_in_shards_is_not_asked_by_one_process_and_hangs_nobody(tmp_path: Path) -> None:
+    with StubServer() as server:
+        run_processes(ASKED, 2, server.url, str(tmp_path))
+    got = server.received
+    assert len(got.series("loss/train")) == 4
+    assert got.records("answer") == []
+    assert any("the model is in parts" in event["text"] for event in got.records("event"))
+
+
 SIGNALS = ("weight_norm", "update_ratio", "effective_lr", "update_coverage", "loss", "grad_norm")
 
 

@@ -15,6 +15,10 @@ from trainer_hooks.wire import Event, PhaseName, Record
 PART = "answers"
 
 
+class InPartsError(Exception):
+    """One process alone must not ask a model of which it holds a part: it would wait for ever."""
+
+
 class Answering:
     """Asks the watched model the prompts of its set.
 
@@ -48,7 +52,7 @@ class Answering:
 
     def fits(self, step: int) -> bool:
         """Whether it fits into its share of the time so far; while it does not, it stays due."""
-        if self._is_off:
+        if self._is_off or self._refuses():
             return True
         try:
             fits = self._allowance.allows(lambda: float(self._asked().estimate_s()))
@@ -63,7 +67,7 @@ class Answering:
 
     def sample(self, step: int, tokens_seen: int) -> float:
         """Ask now; how long it took (s)."""
-        if self._is_off:
+        if self._is_off or self._refuses():
             return 0.0
         began_s = time.perf_counter()
         try:
@@ -82,6 +86,15 @@ class Answering:
         took_s = time.perf_counter() - began_s
         self._allowance.spent(took_s)
         return took_s
+
+    def _refuses(self) -> bool:
+        """A model in shards is not asked: its layers would wait for the other processes."""
+        parameters = getattr(self._model, "parameters", tuple)()
+        if self._sampler is None and any(hasattr(p, "placements") for p in parameters):
+            self._is_off = True
+            why = "the model is in parts; ask its checkpoints with `watchkeeper sample`"
+            self._switched_off(PART, InPartsError(why))
+        return self._is_off
 
     def _asked(self) -> Any:
         if self._sampler is None:
