@@ -277,7 +277,16 @@ def check_told_once(messages: list[dict[str, Any]], alerts: Iterable[str]) -> No
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("kills", "database_kind"),
+    [
+        (20, "sqlite_url"),
+        # The same code and minutes more: of the long suite.
+        pytest.param(20, "migrated_pg_url", marks=[pytest.mark.slow, pytest.mark.postgres]),
+        pytest.param(200, "sqlite_url", marks=pytest.mark.slow),
+        pytest.param(200, "migrated_pg_url", marks=[pytest.mark.slow, pytest.mark.postgres]),
+    ],
+)
 def test_a_storm_of_alerts_to_a_flaky_receiver_under_kills(
     kills: int, killed_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

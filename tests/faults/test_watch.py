@@ -72,7 +72,8 @@ def test_three_lines_give_the_signals_of_a_model(server: StubServer, tmp_path: P
     assert facts["optimizer"] == "AdamW"
     assert facts["params_total"] == 20
     server_knows = got.records("run_start")[-1]
-    assert server_knows["packages"]["torch"] == torch.__version__
+    # A build says more of itself ("+cu130") than its package does.
+    assert server_knows["packages"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
 
 
 def test_what_is_asleep_is_said_at_start(

@@ -66,7 +66,7 @@ def test_where_nothing_may_be_installed_what_is_missing_is_named(machine: Path) 
 
 
 def test_a_machine_that_has_all_is_left_alone(machine: Path) -> None:
-    for name in ("chromium", "promtool", "node", "npm"):
+    for name in ("chromium", "promtool", "prometheus-alertmanager", "node", "npm"):
         program(machine, name, 0)
     done = run(machine, "system-packages")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
