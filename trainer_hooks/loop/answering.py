@@ -19,6 +19,12 @@ class InPartsError(Exception):
     """One process alone must not ask a model of which it holds a part: it would wait for ever."""
 
 
+def _is_in_parts(model: Any) -> bool:
+    return hasattr(model, "parameters") and any(
+        hasattr(parameter, "placements") for parameter in model.parameters()
+    )
+
+
 class Answering:
     """Asks the watched model the prompts of its set.
 
@@ -89,8 +95,7 @@ class Answering:
 
     def _refuses(self) -> bool:
         """A model in shards is not asked: its layers would wait for the other processes."""
-        parameters = getattr(self._model, "parameters", tuple)()
-        if self._sampler is None and any(hasattr(p, "placements") for p in parameters):
+        if self._sampler is None and _is_in_parts(self._model):
             self._is_off = True
             why = "the model is in parts; ask its checkpoints with `watchkeeper sample`"
             self._switched_off(PART, InPartsError(why))
