@@ -26,7 +26,8 @@ class Toll:
     """What an alert's trouble has cost since its onset, and what going back before it would lose.
 
     ``hours`` are those its processes ran, ``money`` is for these hours (None: no price), ``tokens``
-    were trained on meanwhile (None: not told). ``good`` is the last checkpoint before the onset:
+    were trained on meanwhile (None: not told). ``good`` is the last sound checkpoint before the
+    onset, ``spoiled`` counts later ones that hold the trouble of another alert:
     going back to it loses the sound work from it to the onset, ``lost_steps`` and ``lost_hours``
     (None: there is none). What came after the onset is not counted as lost: it is the cost above.
     """
@@ -35,26 +36,30 @@ class Toll:
     money: float | None
     tokens: float | None
     good: Checkpoint | None
+    spoiled: int
     lost_steps: int | None
     lost_hours: float | None
 
 
 def toll(
     alert: Alert, run: Run | None, attempts: Iterable[Attempt], saved: Sequence[Checkpoint],
-    tokens_per_step: float | None = None,
+    tokens_per_step: float | None = None, alerts: Iterable[Alert] = (),
 ) -> Toll:  # fmt: skip
-    """The toll of an alert until now, or until it was resolved."""
+    """The toll of an alert until now, or until it was resolved; ``alerts``: all of the run."""
     hours = _hours_since(alert, run, attempts)
     reached = alert.last_step if run is None else max(run.last_step or 0, alert.last_step)
     if alert.resolved_step is not None:
         reached = alert.resolved_step
     steps = max(0, reached - alert.onset_step)
-    good = last_before(saved, alert.onset_step - 1)
+    before = [one for one in saved if one.step < alert.onset_step]
+    good = last_before(sound(before, alerts))
+    later = [one for one in before if good is None or one.step > good.step]
     return Toll(
         hours=hours,
         money=None if run is None else cost(run, hours),
         tokens=None if tokens_per_step is None else tokens_per_step * steps,
         good=good,
+        spoiled=len(later),
         lost_steps=alert.onset_step - good.step if good else None,
         lost_hours=max(0.0, alert.onset_at - good.at) / HOUR_S if good else None,
     )
@@ -126,6 +131,28 @@ def checkpoints(phases: Iterable[tuple[str, Phase]]) -> list[Checkpoint]:
         if phase.name == "checkpoint" and phase.end_at is not None
     ]
     return sorted(done, key=lambda one: one.step)
+
+
+def sound(saved: Sequence[Checkpoint], alerts: Iterable[Alert]) -> list[Checkpoint]:
+    """Checkpoints that were not written during critical trouble: after an onset, before its end.
+
+    Warnings do not spoil one (most are of pace or money, not of the weights), nor does what a
+    person has called fine or a rewind has left behind.
+    """
+    troubles = [
+        one
+        for one in alerts
+        if one.severity == "critical" and one.resolved_reason not in ("was_fine", "superseded")
+    ]
+    return [
+        kept
+        for kept in saved
+        if not any(
+            one.onset_step <= kept.step
+            and (one.resolved_step is None or kept.step < one.resolved_step)
+            for one in troubles
+        )
+    ]
 
 
 def last_before(found: Sequence[Checkpoint], step: int | None = None) -> Checkpoint | None:

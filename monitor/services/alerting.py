@@ -128,9 +128,10 @@ def _so_far(run: Run | None, so_far: Toll) -> str:
         spent.append(money_text(so_far.money, currency))
     first = f"So far {', '.join(spent)}."
     if so_far.good is None or so_far.lost_hours is None:
-        return f"{first} There is no checkpoint before it."
+        return f"{first} There is no {'good ' if so_far.spoiled else ''}checkpoint before it."
     lost = duration_text(so_far.lost_hours * HOUR_S)
-    return f"{first} Last checkpoint before it: {so_far.good.step:,}; going back loses {lost}."
+    good = "good checkpoint" if so_far.spoiled else "checkpoint"
+    return f"{first} Last {good} before it: {so_far.good.step:,}; going back loses {lost}."
 
 
 def tokens_text(tokens: float) -> str:

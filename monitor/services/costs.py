@@ -21,7 +21,8 @@ def toll_of(uow: UnitOfWork, alert: Alert) -> Toll:
     if run is None:
         return toll(alert, None, (), ())
     saved = checkpoints(uow.events.phases(alert.run))
-    return toll(alert, run, uow.runs.attempts(alert.run), saved, tokens_per_step(uow, alert.run))
+    attempts, alerts = uow.runs.attempts(alert.run), uow.alerts.of_run(alert.run)
+    return toll(alert, run, attempts, saved, tokens_per_step(uow, alert.run), alerts)
 
 
 def tokens_per_step(uow: UnitOfWork, run: str) -> float | None:

@@ -84,3 +84,22 @@ def test_of_past_data_the_hours_are_those_of_its_steps() -> None:
 def test_of_a_run_that_is_gone_the_alert_alone_is_left() -> None:
     cost = toll(alert(opened_at=10.5 * HOUR), None, [], [])
     assert (cost.hours, cost.money) == (0.5, None)
+
+
+def test_a_checkpoint_that_holds_an_earlier_trouble_is_not_the_good_one() -> None:
+    """The loss jumps when fresh data come back; what was saved amid the stale data is no rescue."""
+    saved = [Checkpoint(300, 3.0 * HOUR), Checkpoint(600, 6.0 * HOUR), Checkpoint(900, 9.0 * HOUR)]
+    stale = alert(id="stale", severity="critical", onset_step=301, resolved_step=950)
+    jump = alert(id="jump", severity="warning")
+    found = toll(jump, run(), [attempt()], saved, alerts=[stale, jump])
+    assert found.good == saved[0]
+    assert (found.spoiled, found.lost_steps) == (2, 700)
+    for harmless in (
+        replace(stale, severity="warning"),
+        replace(stale, resolved_reason="was_fine"),
+        replace(stale, resolved_step=600),
+    ):
+        assert toll(jump, run(), [attempt()], saved, alerts=[harmless, jump]).good == saved[2]
+    everything = replace(stale, onset_step=1)
+    none = toll(jump, run(), [attempt()], saved, alerts=[everything, jump])
+    assert (none.good, none.spoiled) == (None, 3)

@@ -45,8 +45,8 @@ function paintText(one) {
     h('h1', {}, foreign(one.run_name || one.run), ': ', foreign(headline(one)), ` since step ${count(one.onset_step)} (${when(one.onset_at)})`),
     evidence.summary ? h('p', {}, foreign(evidence.summary)) : '',
     ...numbers(one),
-    cause ? h('p', {}, 'Likely cause: ', foreign(cause)) : '',
-    h('p', {}, one.state === 'resolved' ? 'It lasted ' : 'So far ', h('b', {}, spent), '. ', ...(good ? ['Last checkpoint before it: ', h('b', {}, count(good.step)), one.lost_by_going_back_hours === null ? '.' : `; going back loses ${duration(one.lost_by_going_back_hours * 3600)}.`] : ['No checkpoint before it is known.'])),
+    cause ? h('p', {}, 'Likely cause: ', foreign(cause.replace(/\.$/, '')), '.') : '',
+    h('p', {}, one.state === 'resolved' ? 'It lasted ' : 'So far ', h('b', {}, spent), '. ', ...(good ? ['Last good checkpoint before it: ', h('b', {}, count(good.step)), one.lost_by_going_back_hours === null ? '.' : `; going back loses ${duration(one.lost_by_going_back_hours * 3600)}.`] : ['No good checkpoint before it is known.'])),
     h('p', {}, ...(evidence.first_action ? ['First: ', foreign(evidence.first_action.replace(/\.$/, '')), '. '] : []), h('a', { href: at(one.runbook.replace(/^\//, '')) }, 'What this means')),
   );
   title(`${headline(one)} since step ${one.onset_step}: ${WORDS[kind].toLowerCase()}`);
