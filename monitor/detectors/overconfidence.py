@@ -16,13 +16,13 @@ from monitor.detectors.base import (
     Detector,
     Evidence,
     Hold,
-    Judgement,
     RunFacts,
     Severity,
     StepFrame,
     Verdict,
 )
 from monitor.detectors.gate import Gate, LrWatch
+from monitor.detectors.saying import said
 
 BALANCE = "entropy_minus_nll/probe"
 LOSSES = ("loss/probe", "loss/heldout")
@@ -115,7 +115,7 @@ class Overconfidence(Detector):
             "warm_up", self.version, n=memory.points,
             summary=f"needs about {max(steps, 1)} more steps",
         )  # fmt: skip
-        return self._verdict(frame, "cannot_tell", "info", "warm_up", evidence)
+        return said(self, frame, "cannot_tell", "info", "warm_up", evidence=evidence)
 
     def _note_losses(self, frame: StepFrame) -> None:
         memory = self._memory
@@ -167,10 +167,10 @@ class Overconfidence(Detector):
             if self._memory.onset_step is None:
                 self._mark_onset()
             evidence = self._evidence(frame, balance, reference)
-            return [self._verdict(frame, "bad", severity, reason, evidence)]
+            return [said(self, frame, "bad", severity, reason, evidence=evidence)]
         if balance > params.clear or balance > reference - params.below_best / 2:
             self._memory.onset_step = self._memory.onset_at = None
-            return [self._verdict(frame, "calm", "info", "calibrated", None)]
+            return [said(self, frame, "calm", "info", "calibrated")]
         return []
 
     def _mark_onset(self) -> None:
@@ -254,19 +254,6 @@ class Overconfidence(Detector):
         )
         text = "the model memorises: repeated or too little data"
         return (Cause(text, signs_seen=sum(signs), signs_of=len(signs), why=why),)
-
-    def _verdict(
-        self,
-        frame: StepFrame,
-        judgement: Judgement,
-        severity: Severity,
-        reason: str,
-        evidence: Evidence | None,
-    ) -> Verdict:
-        return Verdict(
-            self.name, "", judgement, severity, reason, frame.step, frame.t, frame.attempt,
-            self.title, evidence,
-        )  # fmt: skip
 
     def snapshot(self) -> dict[str, Any]:
         return {

@@ -11,13 +11,12 @@ from monitor.detectors.base import (
     Detector,
     Evidence,
     Hold,
-    Judgement,
     RunFacts,
-    Severity,
     StepFrame,
     Verdict,
 )
 from monitor.detectors.gate import Gate
+from monitor.detectors.saying import said
 from monitor.domain.words import duration_text
 
 
@@ -113,12 +112,14 @@ class StaleData(Detector):
         any_repeat = sum(batch.share > 0.0 for batch in self._window)
         if above >= self.params.batches_bad:
             evidence = self._evidence(above)
-            return [self._verdict(frame, "bad", "critical", "repeats_above_declared", evidence)]
+            return [
+                said(self, frame, "bad", "critical", "repeats_above_declared", evidence=evidence)
+            ]
         if any_repeat >= self.params.batches_bad and above == 0:
             evidence = self._evidence(any_repeat)
-            return [self._verdict(frame, "bad", "info", "few_repeats", evidence)]
+            return [said(self, frame, "bad", "info", "few_repeats", evidence=evidence)]
         if any_repeat == 0 and len(self._window) == self.params.batches_seen:
-            return [self._verdict(frame, "calm", "info", "no_repeats", None)]
+            return [said(self, frame, "calm", "info", "no_repeats")]
         return []
 
     def _evidence(self, batches: int) -> Evidence:
@@ -188,19 +189,6 @@ class StaleData(Detector):
                 why="no stall of the loader was seen before the first repeat",
             ),
         )
-
-    def _verdict(
-        self,
-        frame: StepFrame,
-        judgement: Judgement,
-        severity: Severity,
-        reason: str,
-        evidence: Evidence | None,
-    ) -> Verdict:
-        return Verdict(
-            self.name, "", judgement, severity, reason, frame.step, frame.t, frame.attempt,
-            self.title, evidence,
-        )  # fmt: skip
 
     def snapshot(self) -> dict[str, Any]:
         return {
