@@ -100,19 +100,21 @@ def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any], list[dict[str,
 
 
 def trained(
-    faults: Sequence[str], seeds: int, keep: Path | None
+    faults: Sequence[str], seeds: Sequence[int], keep: Path | None
 ) -> Iterator[tuple[str, dict[str, Any], list[dict[str, Any]]]]:
-    """Runs that are trained now; kept where asked."""
+    """Runs that are trained now; kept where asked, and not trained again where kept already."""
     from trainer_hooks.zoo.run import truth
 
-    for fault in faults:
-        for seed in range(seeds):
+    for seed in seeds:
+        for fault in faults:
+            name = f"{fault}-s{seed}"
+            if keep is not None and (keep / f"{name}.truth.json").exists():
+                continue
             told = truth(fault, seed=seed)
             facts = {
                 name: getattr(told, name) for name in ("fault", "seed", "steps", "onset", "end")
             }
             batches = train_recorded(fault, seed=seed)
-            name = f"{fault}-s{seed}"
             if keep is not None:
                 keep.mkdir(parents=True, exist_ok=True)
                 write_batches(keep / f"{name}.wire.jsonl.gz", batches)
@@ -178,13 +180,15 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("faults", nargs="*", default=list(QUICK))
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--from", dest="folder", type=Path)
     options = parser.parse_args(arguments)
+    first = options.first_seed
     if options.folder is not None:
         source = recorded(options.folder)
     else:
-        source = trained(options.faults, options.seeds, options.keep)
+        source = trained(options.faults, range(first, first + options.seeds), options.keep)
     sys.stdout.write(json.dumps(figures(judge_all(source))) + "\n")
 
 

@@ -63,13 +63,13 @@ class Block(nn.Module):
 class TinyGPT(nn.Module):
     """Bytes [B, T] to logits [B, T, 256]."""
 
-    def __init__(self, dropout: float = 0.0) -> None:
+    def __init__(self, dropout: float = 0.0, *, width: int = WIDTH, layers: int = LAYERS) -> None:
         super().__init__()
-        self.tok_emb = nn.Embedding(VOCAB, WIDTH)
-        self.pos_emb = nn.Embedding(CONTEXT, WIDTH)
-        self.blocks = nn.ModuleList(Block(WIDTH, HEADS, dropout) for _ in range(LAYERS))
-        self.final_norm = nn.RMSNorm(WIDTH)
-        self.lm_head = nn.Linear(WIDTH, VOCAB, bias=False)
+        self.tok_emb = nn.Embedding(VOCAB, width)
+        self.pos_emb = nn.Embedding(CONTEXT, width)
+        self.blocks = nn.ModuleList(Block(width, HEADS, dropout) for _ in range(layers))
+        self.final_norm = nn.RMSNorm(width)
+        self.lm_head = nn.Linear(width, VOCAB, bias=False)
         for parameter in self.parameters():
             if parameter.ndim == 2:
                 nn.init.normal_(parameter, std=0.02)

@@ -21,7 +21,7 @@ from trainer_hooks.probe import Probe
 from trainer_hooks.zoo.corpus import END_OF_TEXT, standard_library
 from trainer_hooks.zoo.faults import fault_class
 from trainer_hooks.zoo.faults.base import WEIGHT_DECAY, Fault
-from trainer_hooks.zoo.loader import BATCH, MASKED, Batch
+from trainer_hooks.zoo.loader import MASKED, Batch
 from trainer_hooks.zoo.model import CONTEXT, VOCAB
 from trainer_hooks.zoo.rates import PEAK_LR, WARMUP_STEPS
 from trainer_hooks.zoo.rates import cosine_lr as cosine_lr
@@ -29,10 +29,7 @@ from trainer_hooks.zoo.rates import cosine_lr as cosine_lr
 STEPS_AFTER_ONSET = 450
 CLIP_NORM = 1.0
 PROBE_ROWS = 128
-PROBE_EVERY = 25
-WEIGHTS_EVERY = 20
 CHECKPOINT_EVERY = 100
-HELD_OUT_EVERY = 50
 PRICE_PER_HOUR = 2.10
 
 MakeWatch = Callable[..., Any]
@@ -176,14 +173,14 @@ class Training:
                 "clip_norm": CLIP_NORM,
                 "warmup_steps": WARMUP_STEPS,
                 "schedule": "cosine",
-                "batch_rows": BATCH,
+                "batch_rows": self.fault.rows,
                 "sequence_length": CONTEXT,
             },
             "seeds": {"torch": self.told.seed, "loader": self.told.seed},
             "answers_share": None,  # a short run is to show some
             "every": {
-                "weights": WEIGHTS_EVERY,
-                "probe": PROBE_EVERY,
+                "weights": self.fault.weights_every,
+                "probe": self.fault.probe_every,
                 "answers": self.fault.answers_every,
             },
         }
@@ -207,7 +204,7 @@ class Training:
         norm = self._update(step, loss)
         if self.watch is not None:
             self.watch.step(loss=loss, tokens=batch.inputs_BT.numel(), grad_norm=norm)
-            if step % HELD_OUT_EVERY == 0:
+            if step % self.fault.held_out_every == 0:
                 self._evaluate(step)
         if self.checkpoints is not None and step % CHECKPOINT_EVERY == 0:
             self._save(step, self.checkpoints / f"step-{step:06d}.pt")

@@ -39,6 +39,9 @@ FAULTS: dict[str, str] = {
     "control_lora": "trainer_hooks.zoo.faults.tuning:LowRank",
     "control_muon": "trainer_hooks.zoo.faults.muon:Muon",
     "control_muon_h": "trainer_hooks.zoo.faults.muon:HyperMuon",
+    "control_long": "trainer_hooks.zoo.faults.long_runs:LongRun",
+    "control_long_wsd": "trainer_hooks.zoo.faults.long_runs:LongStableDecay",
+    "control_long_muon": "trainer_hooks.zoo.faults.long_runs:LongMuon",
 }
 
 

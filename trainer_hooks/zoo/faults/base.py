@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from trainer_hooks.zoo.loader import Batch, Loader, MixedLoader, held_out_rows
+from trainer_hooks.zoo.loader import BATCH, Batch, Loader, MixedLoader, held_out_rows
 from trainer_hooks.zoo.model import TinyGPT
 from trainer_hooks.zoo.rates import PEAK_LR, cosine_lr
 
@@ -35,7 +35,9 @@ class Fault:
         is_control: nothing is wrong with the run, whatever happens in it.
         kind: the kind of run.
         training: ``module:function`` that trains it, where the ordinary loop does not.
-        answers_every: steps between two samplings.
+        rows: of a batch.
+        answers_every, weights_every, probe_every, held_out_every: steps between two samplings, two
+            samples of the weights, two probes, two evaluations of the loop's own.
     """
 
     default_onset: ClassVar[int] = 301
@@ -44,7 +46,11 @@ class Fault:
     is_control: ClassVar[bool] = False
     kind: ClassVar[RunKind] = "pretrain"
     training: ClassVar[str] = PLAIN_TRAINING
+    rows: ClassVar[int] = BATCH
     answers_every: ClassVar[int] = 200
+    weights_every: ClassVar[int] = 20
+    probe_every: ClassVar[int] = 25
+    held_out_every: ClassVar[int] = 50
 
     def __init__(self, onset: int, end: int) -> None:
         self.onset = onset
@@ -93,7 +99,7 @@ class Fault:
 
     def batch(self, step: int, loader: Any) -> Batch:
         """The batch that this step gets."""
-        drawn: Batch = loader.draw()
+        drawn: Batch = loader.draw(self.rows)
         return drawn
 
     def settings(self, step: int, lr: float, weight_decay: float) -> tuple[float, float]:
