@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 from monitor.detectors.base import (
@@ -17,48 +17,10 @@ from monitor.detectors.base import (
 )
 from monitor.detectors.gate import Gate, LrWatch
 from monitor.detectors.saying import by_group, finite, said
+from monitor.detectors.update_shares import Group, Params
 
 SPARSE = frozenset({"emb", "emb_head", "head", "router"})
 """Rows of these may rightly go without an update: tokens (or experts) that did not occur."""
-
-
-@dataclass(frozen=True, slots=True)
-class Params:
-    """``zero_samples``: exact zeros in a row (one may be a step that mixed precision skipped).
-    ``covered``: share of the weights that a step must change; sound runs lie above 0.98, also
-    without decay. ``steady``: a share that stands still below that is a frozen part; it moves by
-    more where rounding eats the updates. ``lost`` and ``lost_of_best``: a share that fell this low,
-    also against its own best, is rounding. ``zero_lr_steps``: learning rates of exactly 0 in a row.
-    ``end_share``: from here on the plan itself may end at 0. ``rate_floor``: a log that prints
-    eight decimals shows smaller rates as 0. ``schedule_off``: applied against
-    scheduled rate."""
-
-    zero_samples: int = 2
-    covered: float = 0.9
-    steady: float = 0.02
-    steady_samples: int = 3
-    lost: float = 0.5
-    lost_of_best: float = 0.7
-    zero_lr_steps: int = 3
-    end_share: float = 0.98
-    rate_floor: float = 1e-7
-    schedule_off: float = 0.01
-    schedule_samples: int = 3
-
-
-@dataclass(slots=True)
-class _Group:
-    """One parameter group: exact zeros in a row, and its last shares of changed weights."""
-
-    zeros: int = 0
-    zero_step: int = 0
-    zero_at: float = 0.0
-    steps: list[int] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
-    shares: list[float] = field(default_factory=list)
-    best: float = 0.0
-    low_step: int | None = None
-    low_at: float = 0.0
 
 
 class DeadUpdate(Detector):
@@ -80,7 +42,7 @@ class DeadUpdate(Detector):
         self._facts = facts
         self._gate = Gate()
         self._lr = LrWatch()
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, Group] = {}
         self._grads: dict[str, float] = {}
         self._zero_lr = 0
         self._off = 0
@@ -194,8 +156,8 @@ class DeadUpdate(Detector):
         if self._lr.value == 0.0:
             return []
         for group, ratio in ratios.items():
-            self._count_zero(frame, self._groups.setdefault(group, _Group()), ratio)
-        dead = [g for g in ratios if self._groups[g].zeros >= self.params.zero_samples]
+            self._groups.setdefault(group, Group()).count_zero(frame, ratio)
+        dead = [group for group in ratios if self._is_dead(group, ratios)]
         if dead and len(dead) == len(ratios):
             return [self._zero(frame, "total", "critical", "nothing_changed")]
         verdicts = self._over(frame, "total")
@@ -206,18 +168,19 @@ class DeadUpdate(Detector):
                 verdicts += self._over(frame, group)
         return verdicts
 
-    @staticmethod
-    def _count_zero(frame: StepFrame, held: _Group, ratio: float) -> None:
-        if ratio != 0.0:
-            held.zeros = 0
-            return
-        if held.zeros == 0:
-            held.zero_step, held.zero_at = frame.step, frame.t
-        held.zeros += 1
+    def _is_dead(self, group: str, ratios: dict[str, float]) -> bool:
+        """Still for two samples; for one, where only this group stands still and should not."""
+        held = self._groups[group]
+        if held.zeros >= self.params.zero_samples:
+            return True
+        others = any(ratio > 0.0 for name, ratio in ratios.items() if name != group)
+        flows = self._grads.get(group, self._grads.get("total", 0.0)) > 0.0
+        return held.zeros > 0 and held.moved_step is not None and others and flows
 
     def _zero(self, frame: StepFrame, group: str, severity: Severity, reason: str) -> Verdict:
         held = self._groups.get(group) or next(iter(self._groups.values()))
         whole = reason == "nothing_changed"
+        samples = "sample" if held.zeros == 1 else f"{held.zeros} samples"
         evidence = Evidence(
             rule="zero_update",
             version=self.version,
@@ -227,10 +190,11 @@ class DeadUpdate(Detector):
             onset_step=held.zero_step,
             onset_at=held.zero_at,
             series=(f"update_ratio/{group}", f"update_coverage/{group}", f"grad_norm/{group}"),
-            numbers=(("update over weights", 0.0, "", f"{held.zeros} samples in a row"),),
+            numbers=(("update over weights", 0.0, "", f"samples in a row: {held.zeros}"),),
             summary=f"{'The optimizer' if whole else f'The group {group}'} changed "
-            f"{'no weight at all' if whole else 'not at all'} in the last {held.zeros} samples, "
-            f"since step {held.zero_step:,}, at a learning rate of {self._lr.value or 0.0:.3g}.",
+            f"{'no weight at all' if whole else 'not at all'} in the last "
+            f"{samples}, since step {held.zero_step:,}, at a learning rate of "
+            f"{self._lr.value or 0.0:.3g}.",
             causes=self._zero_causes(group, whole),
             first_action="see that optimizer.step() is reached and that every parameter is in one "
             "of its groups.",
@@ -240,6 +204,9 @@ class DeadUpdate(Detector):
 
     def _zero_causes(self, group: str, whole: bool) -> tuple[Cause, ...]:
         grad = self._grads.get(group)
+        if any(one.fades(self.params) for name, one in self._groups.items() if name != group):
+            why = "of other groups, too, a step changes ever fewer weights"
+            return (Cause(ROUNDING, 1, 1, why),)
         no_grad = Cause(
             "no gradient reaches these weights: detached, frozen by accident, or not in the graph",
             signs_seen=int(grad == 0.0),
@@ -265,42 +232,32 @@ class DeadUpdate(Detector):
     def _coverage(self, frame: StepFrame, coverage: dict[str, float]) -> list[Verdict]:
         whole = coverage.keys() == {"total"}  # else its parts say it, without the sparse ones
         dense = [g for g in coverage if whole or (g not in SPARSE and g != "total")]
+        rate, flows = self._lr.value or 0.0, self._grads.get("total", 1.0) > 0.0
+        parts = [share for group, share in coverage.items() if group != "total"]
+        some_sound = any(share >= self.params.sound for share in parts) if len(parts) > 1 else None
         verdicts = []
-        for group, share in ((group, coverage[group]) for group in dense):
-            held = self._groups.setdefault(group, _Group())
-            self._note_share(frame, held, share)
-            verdicts += self._judge_share(frame, group, held, share)
+        for group in dense:
+            held = self._groups.setdefault(group, Group())
+            held.note_share(frame, coverage[group], rate, flows, self.params)
+            verdicts += self._judge_share(frame, group, held, some_sound)
         return verdicts
 
-    def _note_share(self, frame: StepFrame, held: _Group, share: float) -> None:
-        keep = self.params.steady_samples
-        held.best = max(held.best, share)
-        held.shares = [*held.shares, share][-keep:]
-        held.steps, held.times = [*held.steps, frame.step][-keep:], [*held.times, frame.t][-keep:]
-        if share >= self.params.covered:
-            held.low_step = None
-        elif held.low_step is None:
-            held.low_step, held.low_at = frame.step, frame.t
-
     def _judge_share(
-        self, frame: StepFrame, group: str, held: _Group, share: float
+        self, frame: StepFrame, group: str, held: Group, some_sound: bool | None
     ) -> list[Verdict]:
-        params, subject = self.params, f"{group} coverage"
-        full = len(held.shares) == params.steady_samples
+        subject = f"{group} coverage"
         if self._gate.steps_to_go(frame.step) or self._lr.phase == "tail" or self._lr.value == 0.0:
             return []  # with hardly any rate left, rounding takes updates in every sound run
-        if share < params.lost and share < params.lost_of_best * held.best:
-            return [self._thin(frame, subject, held, "rounded_away")]
-        steady = full and max(held.shares) - min(held.shares) <= params.steady
-        if full and steady and max(held.shares) < params.covered:
-            return [self._thin(frame, subject, held, "frozen_part")]
-        return self._over(frame, subject) if share >= params.covered else []
+        reason = held.why_thin(some_sound, self.params)
+        if reason:
+            return [self._thin(frame, subject, held, reason)]
+        return self._over(frame, subject) if held.shares[-1] >= self.params.covered else []
 
-    def _thin(self, frame: StepFrame, subject: str, held: _Group, reason: str) -> Verdict:
+    def _thin(self, frame: StepFrame, subject: str, held: Group, reason: str) -> Verdict:
         share, group = held.shares[-1], subject.removesuffix(" coverage")
         frozen = reason == "frozen_part"
         what = (
-            f"and stands still there: {100 * (1 - share):.0f} % of the weights are never updated"
+            f"where it was {100 * held.best:.0f} %: {100 * (1 - share):.0f} % are never updated"
             if frozen
             else f"after {100 * held.best:.0f} % at its best: ever more updates are too small to "
             "change their weight"
@@ -312,15 +269,15 @@ class DeadUpdate(Detector):
             threshold=self.params.covered if frozen else self.params.lost,
             unit="share of weights",
             n=len(held.shares),
-            onset_step=held.low_step if held.low_step is not None else held.steps[0],
-            onset_at=held.low_at if held.low_step is not None else held.times[0],
+            onset_step=held.low_step if held.low_step is not None else held.steps[-1],
+            onset_at=held.low_at if held.low_step is not None else held.times[-1],
             series=(f"update_coverage/{group}", f"update_ratio/{group}", f"weight_norm/{group}"),
             numbers=(
                 ("weights changed by a step", 100 * share, "%", f"best {100 * held.best:.0f} %"),
             ),
             summary=f"A step changes {100 * share:.0f} % of the weights of {group}, {what}. "
             "The loss does not show it.",
-            causes=_thin_causes(frozen),
+            causes=_thin_causes(frozen, held.best >= self.params.sound),
             first_action="print the trainable parameters that are in no optimizer group."
             if frozen
             else "keep fp32 master weights, or round stochastically.",
@@ -358,23 +315,23 @@ class DeadUpdate(Detector):
 
     def restore(self, state: dict[str, Any]) -> None:
         self._gate, self._lr = Gate(**state["gate"]), LrWatch(**state["lr"])
-        self._groups = {name: _Group(**group) for name, group in state["groups"].items()}
+        self._groups = {name: Group(**group) for name, group in state["groups"].items()}
         self._grads = dict(state["grads"])
         self._zero_lr, self._off = state["zero_lr"], state["off"]
         self._bad = list(state["bad"])
 
 
-def _thin_causes(frozen: bool) -> tuple[Cause, ...]:
-    left_out = Cause(
-        "a layer was never given to the optimizer (or its gradient is cut off)",
-        signs_seen=int(frozen),
-        signs_of=1,
-        why="the share is steady" if frozen else "the share falls: nothing frozen does that",
+def _thin_causes(frozen: bool, was_whole: bool) -> tuple[Cause, ...]:
+    steady, fades = (
+        "the share is steady, others are whole",
+        "the share falls as updates get smaller",
     )
-    rounding = Cause(
-        "weights are kept in bfloat16 without a master copy: small updates round to nothing",
-        signs_seen=int(not frozen),
-        signs_of=1,
-        why="the share falls as the updates get smaller" if not frozen else "the share is steady",
-    )
+    text = "a layer was frozen, cut off from the gradient, or lost by the optimizer"
+    if not was_whole:
+        text = "a layer was never given to the optimizer (or its gradient is cut off)"
+    left_out = Cause(text, int(frozen), 1, steady if frozen else "nothing frozen fades")
+    rounding = Cause(ROUNDING, int(not frozen), 1, steady if frozen else fades)
     return (left_out, rounding) if frozen else (rounding, left_out)
+
+
+ROUNDING = "weights are kept in bfloat16 without a master copy: small updates round to nothing"

@@ -258,7 +258,7 @@ def test_a_step_that_changes_nothing_is_critical_at_the_second_sample() -> None:
     given = frames(range(500), updates(lambda s, g: 0.0 if s >= 300 else 1e-3))
     first = bad(judged(made("dead_update"), given))[0]
     assert (first.step, first.severity, first.subject) == (310, "critical", "")
-    assert evidence(first).onset_step == 300
+    assert evidence(first).onset_step == 291  # the step after the last sample that moved
 
 
 def test_one_group_that_stands_still_is_named_alone() -> None:
