@@ -17,6 +17,8 @@ IGNORE_INDEX = -100
 ECE_BINS = 15
 SLICE_ROWS = 256
 """Tokens whose logits are looked at in one go: bounds the memory of the statistics."""
+CACHED_SCALARS = 1 << 18
+"""Logits looked at in one go on a CPU: they stay in its cache while they are passed over again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,50 +72,72 @@ def calibration(
 
 
 def token_statistics(logits_NV: Tensor, targets_N: Tensor, vocab: int) -> dict[str, Tensor]:
-    """Per-token statistics, each [N], computed in slices of ``SLICE_ROWS`` tokens."""
+    """Per-token statistics, each [N], computed in slices of at most ``SLICE_ROWS`` tokens."""
     import torch
 
-    parts = [
-        _slice_statistics(logits[:, :vocab].float(), targets)
-        for logits, targets in zip(
-            logits_NV.split(SLICE_ROWS), targets_N.split(SLICE_ROWS), strict=True
-        )
-    ]
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    count, rows = len(targets_N), SLICE_ROWS
+    if logits_NV.device.type == "cpu":
+        rows = min(rows, max(8, CACHED_SCALARS // vocab))
+    raw = torch.empty(len(_RAW), count, device=logits_NV.device)
+    tables = torch.empty(2, min(rows, count), vocab, device=logits_NV.device)
+    for start in range(0, count, rows):
+        x_NV = logits_NV[start : start + rows, :vocab].float()
+        here = slice(start, start + len(x_NV))
+        _fill(raw[:, here], x_NV, targets_N[here], tables[:, : len(x_NV)])
+    return _statistics(dict(zip(_RAW, raw.unbind(), strict=True)), vocab)
 
 
-def _slice_statistics(x_NV: Tensor, targets_N: Tensor) -> dict[str, Tensor]:
-    """One exponential serves the loss, the entropy and the confidence; ranks are counted.
+_RAW = ("top", "target", "above", "reached", "below", "spread", "peak", "moment")
+"""What one pass over a token's logits x finds: max x, x of the target, how many are above it and
+how many reach it, mean (x - top), |x - mean|, max p, and the mean of (x - top) under p."""
 
-    Ties count with their expectation under a random choice among the equal ones, so that a model
-    with uniform logits is not called right.
+
+def _fill(raw: Tensor, x_NV: Tensor, targets_N: Tensor, tables: Tensor) -> None:
+    """Fill ``raw`` [len(_RAW), N]; ``tables`` [2, N, V] is room to work in.
+
+    One softmax serves the loss, the entropy and the confidence; ranks are counted, as floats,
+    which is faster than as flags.
     """
-    top_N = x_NV.amax(-1)
+    import torch
+
+    top, target, above, reached, below, spread, peak, moment = raw.unbind()
+    shifted_NV, share_NV = tables.unbind()
+    torch.amax(x_NV, -1, out=top)
     target_N1 = x_NV.gather(1, targets_N[:, None])
-    above_N = (x_NV > target_N1).sum(-1)
-    level_N = ((x_NV >= target_N1).sum(-1) - above_N).clamp_min(1)
-    mean_N = x_NV.mean(-1)
-    scale_N = (x_NV - mean_N[:, None]).square_().mean(-1)
-    shifted_NV = x_NV - top_N[:, None]
-    weight_NV = shifted_NV.exp()
-    mass_N = weight_NV.sum(-1)
-    log_mass_N = mass_N.log()
-    # sum of w * x as batched dot products: no third table of N x V
-    spread_N = (weight_NV.unsqueeze(1) @ shifted_NV.unsqueeze(2)).flatten()
-    logsumexp_N = top_N + log_mass_N
-    broken_N = logsumexp_N.isnan()
+    target.copy_(target_N1.squeeze(1))
+    torch.sum(torch.gt(x_NV, target_N1, out=shifted_NV), -1, out=above)
+    torch.sum(torch.ge(x_NV, target_N1, out=shifted_NV), -1, out=reached)
+    torch.sub(x_NV, top[:, None], out=shifted_NV)
+    torch.softmax(shifted_NV, -1, out=share_NV)
+    torch.amax(share_NV, -1, out=peak)
+    torch.sum(share_NV.mul_(shifted_NV), -1, out=moment)
+    torch.mean(shifted_NV, -1, out=below)
+    torch.linalg.vector_norm(shifted_NV.sub_(below[:, None]), dim=-1, out=spread)
+
+
+def _statistics(raw: dict[str, Tensor], vocab: int) -> dict[str, Tensor]:
+    """The statistics of each token, from what ``_fill`` found.
+
+    The largest probability is exp(top - logsumexp). Ties count with their expectation under a
+    random choice among the equal ones, so that a model with uniform logits is not called right.
+    """
+    log_mass_N = -raw["peak"].log()
+    logsumexp_N = raw["top"] + log_mass_N
+    above_N = raw["above"]
+    level_N = (raw["reached"] - above_N).clamp_min(1)
     found = {
-        "loss": logsumexp_N - target_N1.squeeze(1),
+        "loss": logsumexp_N - raw["target"],
         "top1": (1 - above_N).clamp_min(0) / level_N,
         "top10": ((10 - above_N) / level_N).clamp(0, 1),
         "rank": above_N + (level_N + 1) / 2,
-        "entropy": log_mass_N - spread_N / mass_N,
-        "confidence": 1 / mass_N,
-        "scale": scale_N,
-        "shift": mean_N,
+        "entropy": log_mass_N - raw["moment"],
+        "confidence": raw["peak"],
+        "scale": raw["spread"].square() / vocab,
+        "shift": raw["top"] + raw["below"],
         "logsumexp": logsumexp_N,
-        "max": top_N,
+        "max": raw["top"],
     }
+    broken_N = logsumexp_N.isnan()
     return {name: value.masked_fill(broken_N, float("nan")) for name, value in found.items()}
 
 

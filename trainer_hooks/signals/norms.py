@@ -21,12 +21,19 @@ def tensor_norms(tensors: Sequence[Tensor]) -> Tensor:
     norm whose squares overflowed is taken again in float64.
     """
     dense = [_values(tensor.detach()) for tensor in tensors]
-    norms = torch.stack([norm.double() for norm in _norms(dense)])
+    norms = _stacked(_norms(dense))
     if norms.device.type == "cpu":
         for index in (~norms.isfinite()).nonzero().flatten().tolist():
             wide = dense[index].abs().double()
             norms[index] = torch.linalg.vector_norm(wide)
     return norms
+
+
+def _stacked(norms: Sequence[Tensor]) -> Tensor:
+    """As one float64 tensor; few conversions where all are of one kind."""
+    if all(norm.dtype is norms[0].dtype for norm in norms):
+        return torch.stack(list(norms)).double()
+    return torch.stack([norm.double() for norm in norms])
 
 
 def _norms(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -38,7 +45,7 @@ def _norms(tensors: Sequence[Tensor]) -> list[Tensor]:
     for (dtype, _), places in kinds.items():
         chosen = [tensors[index] for index in places]
         for index, norm in zip(places, _fused(chosen, dtype), strict=True):
-            found[index] = norm.to(tensors[0].device)
+            found[index] = norm if norm.device == tensors[0].device else norm.to(tensors[0].device)
     return [norm for norm in found if norm is not None]
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from trainer_hooks.signals.base import Measured
 
 MAX_LOGIT_BYTES = 64 * 1024 * 1024
+CPU_LOGIT_BYTES = 24 * 1024 * 1024
+"""Below what a C library gives back to the system at once: fresh pages cost time."""
 WAKE_FORWARD = "Probe(..., forward=lambda model, inputs: (hidden, model.lm_head))"
 WAKE = "watch(..., probe=Probe(inputs_BT, targets_BT))"
 
@@ -140,7 +142,9 @@ class ProbeSignal(Signal):
             targets_BT=self._probe.targets_BT[:1],
         )
         bytes_per_row = sum(part.numel() * 4 for part in forward_slices(self._model, first, 1))
-        return max(1, MAX_LOGIT_BYTES // max(1, bytes_per_row))
+        on_cpu = self._targets.device.type == "cpu"
+        bound = min(MAX_LOGIT_BYTES, CPU_LOGIT_BYTES) if on_cpu else MAX_LOGIT_BYTES
+        return max(1, bound // max(1, bytes_per_row))
 
     def _vocab(self, logits_NV: Tensor) -> int:
         """The width without padding; a target beyond it would be an assertion on the device."""
