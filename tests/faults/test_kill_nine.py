@@ -316,11 +316,13 @@ def weather(server: Server, receiver: Receiver, chance: random.Random, kills: in
     server.start()
     blowing.make_rules()
     blowing.blow(0)
+    reached = 0
     for kill in range(kills):
         if kill:
             server.start()
-        reached = storm.ALERTS * (kill + 1) // kills
-        blowing.blow(reached, over=max(0, reached - 5))
+        # Over may only be what has crossed in an earlier step: few kills take big strides.
+        before, reached = reached, storm.ALERTS * (kill + 1) // kills
+        blowing.blow(reached, over=max(0, min(before, reached - 5)))
         if kill % 3 == 1:
             with receiver.holding() as held:
                 hits["socket"] += held.wait(5.0)
