@@ -24,7 +24,8 @@ class Params:
     attempt before, so that the same step numbers are still there after a rewind; ``about_steps``:
     compared are steps so near to each other. ``last_points``: else with so many of its last.
     ``fewest_reference``, ``fewest_points``: medians of fewer losses are luck.
-    ``jump_sd``, ``jump_share``: above the reference by both; ``witness_sd`` is enough where
+    ``jump_sd``, ``jump_share``, ``jump_nats``: above the reference by all three; memorised losses
+    swing by less than the last. ``witness_sd`` is enough where
     something else says that it is not the same model. ``grown_points``: a small jump takes so many
     to show. ``recent_points``: back means that the median of so many lost half of the jump.
     ``held_share``, ``held_sd``: the fixed held-out loss is compared with its last value: above it
@@ -42,12 +43,14 @@ class Params:
     fewest_points: int = 5
     jump_sd: float = 6.0
     jump_share: float = 0.03
+    jump_nats: float = 0.03
     witness_sd: float = 4.0
     grown_points: int = 50
     recent_points: int = 8
     held_share: float = 0.03
     held_sd: float = 6.0
-    kept_evals: int = 8
+    kept_evals: int = 64
+    noise_evals: int = 8
     lr_ratio: float = 1.3
     repeat_share: float = 0.05
     norm_share: float = 0.02
@@ -59,8 +62,8 @@ class Params:
 @dataclass(slots=True)
 class _Memory:
     """``past`` and ``own``: [step, loss, learning rate, norm, update, gradient] of the attempt
-    before and of this; the latest known, 0 where none is. ``held``: values of the held-out loss of
-    the attempt before, ``held_now``: the first of this. ``size``: of the jump when it was told."""
+    before and of this; the latest known, 0 where none is. ``held``: [step, held-out loss]
+    of the attempt before, ``held_now``: the first of this. ``size``: of the jump that was told."""
 
     attempt: str = ""
     first_step: int = 0
@@ -69,8 +72,8 @@ class _Memory:
     own: list[list[float]] = field(default_factory=list)
     past: list[list[float]] = field(default_factory=list)
     held_key: str = ""
-    held: list[float] = field(default_factory=list)
-    held_now: float | None = None
+    held: list[list[float]] = field(default_factory=list)
+    held_now: list[float] | None = None
     lr: float = 0.0
     norm: float = 0.0
     update: float = 0.0
@@ -144,10 +147,11 @@ class ResumeJump(Detector):
                 continue
             memory.held_key = key
             if memory.resumed and memory.held_now is None:
-                memory.held_now = value
+                memory.held_now = [float(frame.step), value]
                 return True
             if not memory.resumed:
-                memory.held = [*memory.held, value][-self.params.kept_evals :]
+                memory.held.append([float(frame.step), value])
+                del memory.held[: -self.params.kept_evals]
             return False
         return False
 
@@ -184,7 +188,7 @@ class ResumeJump(Detector):
             return [said(self, frame, "calm", "info", "goes_on")]
         if self._held_jumped() and memory.held_now is not None:
             memory.open = memory.told = True
-            memory.size = params.jump_share * abs(level)
+            memory.size = max(params.jump_nats, params.jump_share * abs(level))
             return [self._bad(frame, level)]
         return self._judge_losses(frame, reference, level)
 
@@ -197,33 +201,40 @@ class ResumeJump(Detector):
         if len(memory.own) < params.fewest_points:
             return []
         noise = MAD_TO_SD * median([abs(loss - level) for loss in reference])
+        least = max(params.jump_nats, params.jump_share * abs(level))
         times = params.witness_sd if self._other_weights() else params.jump_sd
         # Once told, all since the resume must not tell it again while the latest are back.
         for count in (params.recent_points, *([] if memory.told else [params.grown_points])):
             own = [point[1] for point in memory.own[-count:]]
             sd = 1.25 * max(noise, 0.001 * abs(level)) * (1 / len(own) + 1 / len(reference)) ** 0.5
             above = median(own) - level
-            if above > max(times * sd, params.jump_share * abs(level)):
+            if above > max(times * sd, least):
                 memory.open, memory.told, memory.size = True, True, above
                 return [self._bad(frame, level)]
         return [said(self, frame, "calm", "info", "goes_on")]
 
+    def _held_before(self) -> list[float]:
+        """Held-out losses of the attempt before, as far as the step of the first of this one."""
+        now = self._memory.held_now
+        return [value for step, value in self._memory.held if now is None or step <= now[0]]
+
     def _held_jumped(self) -> bool:
-        memory, params = self._memory, self.params
-        if memory.held_now is None or len(memory.held) < params.fewest_points:
+        memory, params, before = self._memory, self.params, self._held_before()
+        if memory.held_now is None or len(before) < params.fewest_points:
             return False
-        rise, noise = memory.held_now - memory.held[-1], bend_sd(np.asarray(memory.held))
-        return rise > max(params.held_sd * noise, params.held_share * abs(memory.held[-1]))
+        noise = bend_sd(np.asarray(before[-params.noise_evals :]))
+        least = max(params.jump_nats, params.held_share * abs(before[-1]))
+        return memory.held_now[1] - before[-1] > max(params.held_sd * noise, least)
 
     def _bad(self, frame: StepFrame, level: float) -> Verdict:
         memory, step = self._memory, self._memory.first_step
         now = median([point[1] for point in memory.own[-self.params.grown_points :]] or [level])
         numbers = [("train loss since the resume", now, "nats", f"before it {level:.3f}")]
         held = ""
-        if memory.held_now is not None and memory.held:
-            before = memory.held[-1]
-            numbers.append((memory.held_key, memory.held_now, "nats", f"before it {before:.3f}"))
-            held = f" {memory.held_key} is {memory.held_now:.3f}, it was {before:.3f}."
+        if memory.held_now is not None and (before := self._held_before()):
+            then, first = before[-1], memory.held_now[1]
+            numbers.append((memory.held_key, first, "nats", f"before it {then:.3f}"))
+            held = f" {memory.held_key} is {first:.3f}, it was {then:.3f}."
         numbers.append(("steps since the resume", float(frame.step - step), "", "judged for 200"))
         evidence = Evidence(
             rule="resume_jump",
