@@ -230,8 +230,10 @@ class Recorder:
     def _note(self, row: Waiting, text: str, data: dict[str, Any]) -> None:
         self._link.note(Event("note", row.step, row.at, text, data))
 
-    def _blame(self, row: Waiting) -> None:
+    def _blame(self, row: Waiting, broken: bool) -> None:
         """Which gradients are not finite, once for every row of such steps."""
+        if not (broken or self._has_blamed):
+            return
         norms = [v for key, v in row.cells.items() if key.startswith("grad_norm/")]
         if not norms:
             return
@@ -251,13 +253,14 @@ class Recorder:
         if row.sampled:
             for key in [k for k, v in row.cells.items() if v == UNDEFINED and _is_ratio(k)]:
                 del row.cells[key]
-        self._blame(row)
+        broken = is_non_finite(row.cells)
+        self._blame(row, broken)
         hashes = [value for part in row.hashes for value in part]
         share = self._repeats.share(hashes)
         if share is not None:
             row.cells["repeat_share"] = share
         done = Row(row.attempt, row.step, row.at, row.cells, row.through, row.fed)
-        self._link.put(done, urgent=is_non_finite(row.cells))
+        self._link.put(done, urgent=broken)
 
 
 def _is_ratio(key: str) -> bool:

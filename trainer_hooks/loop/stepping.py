@@ -55,7 +55,7 @@ def is_non_finite(cells: dict[str, Any]) -> bool:
     try:
         return not all(map(math.isfinite, cells.values()))
     except (TypeError, OverflowError):  # something else is among them: the collector sorts it out
-        return False
+        return any(isinstance(v, float) and not math.isfinite(v) for v in cells.values())
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from trainer_hooks.signals.norms import tensor_norms
 
-CHUNK = 1 << 17
+CHUNK = 1 << 18
 """Scalars looked at together on a CPU: both copies stay in its cache, float32 counts stay exact."""
 
 NEARLY_ALONG = 1e-3
@@ -113,7 +113,8 @@ def _sums(before: Tensor, after: Tensor, flags: Tensor) -> list[Tensor]:
         new = raw if raw.dtype is old.dtype else raw.to(old.dtype)
         old.sub_(new)
         # NaN counts as changed.
-        moved = torch.ne(old, 0, out=flags[: old.numel()]).sum()
+        room = flags if len(old) == CHUNK else flags[: len(old)]
+        moved = torch.ne(old, 0, out=room).sum()
         found += [old.dot(old), old.dot(new), new.dot(new), moved]
     return found
 
