@@ -51,6 +51,7 @@ from monitor.services.reading import Reading
 from monitor.services.scrape import Scrape
 from monitor.services.sealing import Sealer
 from monitor.services.ticks import Ticks
+from monitor.services.tuning import Tuner
 from monitor.services.workers import Supervisor, Worker
 from monitor.settings import Settings
 from monitor.storage import migrate
@@ -176,6 +177,7 @@ def assemble(settings: Settings, database: Database) -> Parts:
         digest=digest,
         scrape=scrape,
         channels=Channels(database, wall_s, senders, fixed=_fixed_channels(settings)),
+        tuner=Tuner(database, wall_s),
         workers=workers,
         clock=wall_s,
         at_stop=(detection.close,),

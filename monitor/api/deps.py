@@ -18,6 +18,7 @@ from monitor.services.live import Live
 from monitor.services.overview import Overview
 from monitor.services.reading import Reading
 from monitor.services.scrape import Scrape
+from monitor.services.tuning import Tuner
 from monitor.services.workers import Supervisor
 from monitor.storage.base import Database, UnitOfWork
 
@@ -37,6 +38,7 @@ class Parts:
     digest: Digest
     scrape: Scrape
     channels: Channels
+    tuner: Tuner
     workers: Supervisor
     clock: Clock
     at_stop: tuple[Callable[[], None], ...] = ()
@@ -81,6 +83,10 @@ async def _channels(request: Request) -> Channels:
     return parts(request).channels
 
 
+async def _tuner(request: Request) -> Tuner:
+    return parts(request).tuner
+
+
 async def _workers(request: Request) -> Supervisor:
     return parts(request).workers
 
@@ -97,6 +103,7 @@ DigestPart = Annotated[Digest, Depends(_digest)]
 LivePart = Annotated[Live, Depends(_live)]
 ScrapePart = Annotated[Scrape, Depends(_scrape)]
 ChannelsPart = Annotated[Channels, Depends(_channels)]
+TunerPart = Annotated[Tuner, Depends(_tuner)]
 WorkersPart = Annotated[Supervisor, Depends(_workers)]
 WallClock = Annotated[Clock, Depends(_clock)]
 

@@ -7,18 +7,19 @@ log is long gone can be judged anew. There are no ticks: time comes from the dat
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from monitor.detectors import detector_table, load_detector
-from monitor.detectors.base import Detector, RunFacts
+from monitor.detectors.base import Detector
+from monitor.detectors.tuned import WrongParameter, parameters, tuned
 from monitor.domain.alert import Alert, FineSpan
 from monitor.domain.block import Ranked, merge
 from monitor.domain.log import Column, ColumnFrame, Ints, LogEntry
 from monitor.domain.run import Attempt, Run
+from monitor.domain.series import matches
 from monitor.errors import NotFound, UnknownFilter
 from monitor.importers.base import Imported
 from monitor.services.gathering import gather
@@ -37,13 +38,15 @@ ROWS_PER_ENTRY = 1000
 class Judged:
     """What the detectors said of one run. ``steps`` counts the steps that had a value.
 
-    ``fine``: what people said was fine of the run as it was watched.
+    ``fine``: what people said was fine of the run as it was watched. ``broken``: detectors that
+    failed on it, and with which error.
     """
 
     run: str
     steps: int
     alerts: tuple[Alert, ...]
     fine: tuple[FineSpan, ...] = ()
+    broken: Mapping[str, str] = field(default_factory=dict)
 
     def was_fine(self, alert: Alert) -> bool:
         """Whether a person said so of an alert of this rule at these steps."""
@@ -69,12 +72,25 @@ def chosen_detectors(
     classes = {name: load_detector(name) for name in names} if names else load_all()
     unused = set(params or {})
     for name, cls in classes.items():
-        changed, used = _changed(cls, params or {})
-        classes[name] = changed
-        unused -= used
+        own = parameters(cls)
+        mine = {key: text for key, text in (params or {}).items() if key in own}
+        unused -= set(mine)
+        classes[name] = changed(cls, mine)
     if unused:
         raise UnknownFilter(f"None of these detectors has the parameter {min(unused)!r}.")
     return classes
+
+
+def changed(cls: type[Detector], params: Mapping[str, str]) -> type[Detector]:
+    """The detector with these parameters.
+
+    Raises:
+        UnknownFilter: it has no such parameter, or the text is no value of it.
+    """
+    try:
+        return tuned(cls, params)
+    except WrongParameter as error:
+        raise UnknownFilter(str(error)) from None
 
 
 def judge(
@@ -89,7 +105,7 @@ def judge(
             steps.setdefault(entry.attempt, set()).update(frame.steps.tolist())
         alerts.update((effect.alert.id, effect.alert) for effect in engine.feed(entry))
     ordered = sorted(alerts.values(), key=lambda alert: (alert.onset_step, alert.detector))
-    return Judged(run, sum(map(len, steps.values())), tuple(ordered))
+    return Judged(run, sum(map(len, steps.values())), tuple(ordered), broken=engine.broken)
 
 
 def imported_entries(imported: Imported, run: str) -> Iterator[LogEntry]:
@@ -102,8 +118,12 @@ def imported_entries(imported: Imported, run: str) -> Iterator[LogEntry]:
         )  # fmt: skip
 
 
-def stored_entries(database: Database, run: str) -> Iterator[LogEntry]:
+def stored_entries(
+    database: Database, run: str, needs: tuple[str, ...] | None = None
+) -> Iterator[LogEntry]:
     """A stored run as entries again, attempt by attempt, from its points, events and phases.
+
+    ``needs``: only series of these patterns are read (None: all).
 
     Raises:
         NotFound: there is no such run.
@@ -113,7 +133,7 @@ def stored_entries(database: Database, run: str) -> Iterator[LogEntry]:
         if found is None or found.deleted:
             raise NotFound(f"There is no run {run}.", hint="Nor is there a file of that name.")
         attempts = sorted(work.runs.attempts(run), key=lambda attempt: attempt.ordinal)
-        parts = _points(work, run)
+        parts = _points(work, run, needs)
         records = _told(work, run)
     pos = 0
     for attempt in attempts:
@@ -123,57 +143,15 @@ def stored_entries(database: Database, run: str) -> Iterator[LogEntry]:
             yield dataclasses.replace(entry, pos=pos)
 
 
-# -- parameters ---------------------------------------------------------------------------------
-
-
-def _changed(cls: type[Detector], params: Mapping[str, str]) -> tuple[type[Detector], set[str]]:
-    """The detector with those of the parameters that it has, and which they were."""
-    defaults = _default_params(cls)
-    if defaults is None:
-        return cls, set()
-    own = {field.name: getattr(defaults, field.name) for field in dataclasses.fields(defaults)}
-    mine = {name: _like(own[name], text, name) for name, text in params.items() if name in own}
-    if not mine:
-        return cls, set()
-    chosen = dataclasses.replace(defaults, **mine)
-
-    def begin(self: Detector, facts: RunFacts, params: object = None) -> None:
-        cls.__init__(self, facts, chosen)
-
-    return type(cls.__name__, (cls,), {"__init__": begin}), set(mine)
-
-
-def _default_params(cls: type[Detector]) -> typing.Any:
-    """An instance of the dataclass a detector's ``params`` argument is annotated with."""
-    hint = typing.get_type_hints(cls.__init__).get("params")
-    options = typing.get_args(hint) or (hint,)
-    found = next((option for option in options if dataclasses.is_dataclass(option)), None)
-    return found() if isinstance(found, type) else None
-
-
-def _like(value: object, text: str, name: str) -> object:
-    """``text`` as a value of the kind of ``value``."""
-    try:
-        if isinstance(value, bool):
-            return {"true": True, "false": False}[text.lower()]
-        if isinstance(value, int):
-            return int(text)
-        if isinstance(value, float):
-            return float(text)
-        if isinstance(value, tuple):
-            kind = type(value[0]) if value else float
-            return tuple(kind(part) for part in text.split(","))
-    except (ValueError, KeyError):
-        raise UnknownFilter(f"{name} cannot be {text!r}; now it is {value!r}.") from None
-    return text
-
-
 # -- a stored run -------------------------------------------------------------------------------
 
 
-def _points(work: UnitOfWork, run: str) -> dict[tuple[str, str], Ranked]:
+def _points(
+    work: UnitOfWork, run: str, needs: tuple[str, ...] | None
+) -> dict[tuple[str, str], Ranked]:
     """All points of a run by (series key, attempt): sealed blocks and the unsealed tail."""
-    keys = {series.number: series.key for series in work.series.all(run)}
+    wanted = [s for s in work.series.all(run) if needs is None or matches(s.key, needs)]
+    keys = {series.number: series.key for series in wanted}
     parts: dict[tuple[str, str], list[Ranked]] = {}
     for number, key in keys.items():
         heads = work.blocks.summaries(run, [number], first_step=None, last_step=None)
@@ -181,7 +159,7 @@ def _points(work: UnitOfWork, run: str) -> dict[tuple[str, str], Ranked]:
         for block in sorted(bodies, key=lambda one: (one.tier, one.id or 0)):
             parts.setdefault((key, block.attempt), []).append(unpack_points(block.body))
     sealed = work.readers.positions(run).get(READER, 0)
-    for place, tail in gather(_tail(work, run, sealed)).items():
+    for place, tail in gather(_tail(work, run, sealed), set(keys.values())).items():
         parts.setdefault(place, []).extend(tail)
     return {place: merge(pieces) for place, pieces in parts.items()}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 from monitor.clock import Clock
@@ -20,6 +20,8 @@ from monitor.domain.log import LogEntry
 from monitor.domain.telling import rule_of, wait_s
 from monitor.formats import load_format
 from monitor.services.judging import DetectionEngine, Effect
+from monitor.services.silencing import plain_rules
+from monitor.services.tuning import plain_params
 from monitor.storage.base import (
     Cursor,
     Database,
@@ -165,7 +167,8 @@ class Detection:
                 pos = snapshot.pos
             elif uow.log.first(cursor.run) > 1:
                 engine.adopt(uow.alerts.of_run(cursor.run))
-                engine.set_rules([asdict(rule) for rule in uow.rules.all()])
+                engine.set_rules(plain_rules(uow))
+                engine.set_params(plain_params(uow))
             saved_pos = pos
             while pos < cursor.pos:
                 entries = uow.log.read(cursor.run, after=pos, limit=self._limit)

@@ -20,7 +20,7 @@ from monitor.domain.run import LIVE_STATES, Attempt, Run, RunState
 from monitor.services.inflating import inflate
 from monitor.services.parsing import count_values, parse
 from monitor.services.screening import MAX_LISTED, Parsed
-from monitor.services.silencing import note_rules
+from monitor.services.tuning import note_config
 from monitor.storage.base import Database, UnitOfWork
 from trainer_hooks.wire import (
     MAX_SERIES_PER_RUN,
@@ -139,7 +139,7 @@ class _Storing:
         )
         refused = self._refusals.values
         if work.log.head(parsed.run) == 0:
-            note_rules(work, parsed.run, at=self._now)
+            note_config(work, parsed.run, at=self._now)
         appended = work.log.append_batch(entry, values=values, refused=refused)
         if appended.pos is None:
             held = Receipt(

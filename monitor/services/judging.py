@@ -12,6 +12,7 @@ from typing import Any
 
 from monitor.detectors import detector_table, load_detector
 from monitor.detectors.base import Detector, Hold, RunFacts, StepFrame, Verdict
+from monitor.detectors.tuned import WrongParameter, tuned
 from monitor.detectors.user_rule import USER_RULE, compile_rules
 from monitor.domain.alert import Alert
 from monitor.domain.log import LogEntry
@@ -47,6 +48,8 @@ class DetectionEngine:
         self._detectors: dict[str, Detector] = {}
         self._broken: dict[str, str] = {}
         self._rules: list[dict[str, Any]] = []
+        self._untuned = dict(self._classes)
+        self._params: dict[str, dict[str, str]] = {}
         self._episodes = Episodes(run, self._hold, lambda: not is_past_data(self._facts))
         self._doubts: dict[str, str] = {}
         self._readers: dict[str, tuple[str, ...]] = {}
@@ -64,8 +67,8 @@ class DetectionEngine:
             return self._tick(entry)
         if entry.kind in ("acknowledge", "resolve"):
             return self._episodes.person(entry)
-        if entry.kind == "config" and isinstance(entry.note.get("rules"), list):
-            return self.set_rules(entry.note["rules"], entry.at)
+        if entry.kind == "config":
+            return self._configure(entry)
         return []
 
     def _tick(self, entry: LogEntry) -> list[Effect]:
@@ -202,7 +205,13 @@ class DetectionEngine:
         cls = self._classes.get(detector)
         return cls.hold_of(subject) if cls is not None else Hold()
 
-    # -- people's own rules -------------------------------------------------------------------
+    # -- what people set ----------------------------------------------------------------------
+
+    def _configure(self, entry: LogEntry) -> list[Effect]:
+        rules, params = entry.note.get("rules"), entry.note.get("params")
+        if isinstance(params, dict):
+            self.set_params(params)
+        return self.set_rules(rules, entry.at) if isinstance(rules, list) else []
 
     def set_rules(self, rules: Sequence[dict[str, Any]], at: float = 0.0) -> list[Effect]:
         """Judge by these rules of people's from here on; what only an old one opened is closed."""
@@ -210,20 +219,47 @@ class DetectionEngine:
             return []
         self._rules = list(rules)
         cls = compile_rules([rule_from(plain) for plain in rules])
-        self._classes[USER_RULE] = cls
         self._readers.clear()
         self._plans.clear()
         self._frames.ask_again()
-        if self._detectors:
-            before = self._detectors.pop(USER_RULE, None)
-            self._detectors[USER_RULE] = made = cls(self._run_facts())
-            if before is not None:
-                made.restore(before.snapshot())
+        self._exchange(USER_RULE, cls)
 
         def is_orphan(name: str, subject: str) -> bool:
             return name == USER_RULE and not cls.knows(subject)
 
         return self._episodes.close("resolve", "rule_changed", at, is_orphan)
+
+    def set_params(self, params: Mapping[str, Mapping[str, str]]) -> None:
+        """Judge with these parameters of detectors from here on; what is not named is as shipped.
+
+        Each keeps what it remembers. One that failed before begins anew.
+        """
+        wanted = {name: dict(own) for name, own in params.items() if own}
+        for name in wanted.keys() | self._params.keys():
+            if name in self._untuned and wanted.get(name) != self._params.get(name):
+                self._exchange(name, known_changes(self._untuned[name], wanted.get(name, {})))
+        self._params = wanted
+
+    def _exchange(self, name: str, cls: type[Detector]) -> None:
+        """Put another class in a detector's place; it goes on with the other's memory."""
+        self._classes[name] = cls
+        was_broken = self._broken.pop(name, None) is not None
+        if not self._detectors or (name not in self._detectors and name != USER_RULE):
+            return
+        before = self._detectors.get(name)
+        self._detectors[name] = made = cls(self._run_facts())
+        if before is None or was_broken:
+            return
+        try:
+            made.restore(to_plain(before.snapshot()))
+        except Exception:  # its memory does not fit: better a new beginning than none
+            log.exception("detector %s of %s begins anew", name, self.run)
+            self._detectors[name] = cls(self._run_facts())
+
+    @property
+    def broken(self) -> dict[str, str]:
+        """Detectors that failed and judge no more, with the kind of their error."""
+        return dict(self._broken)
 
     # -- memory -------------------------------------------------------------------------------
 
@@ -242,6 +278,7 @@ class DetectionEngine:
                 for name, detector in self._detectors.items()
             },
             "rules": list(self._rules),
+            "params": self._params,
             "subjects": self._episodes.snapshot(),
         }
 
@@ -255,9 +292,10 @@ class DetectionEngine:
         self._facts.update(state["facts"])
         self._kind, self.ended = state["kind"], state["ended"]
         self._frames.restore(state["frames"])
-        self._broken = dict(state["broken"])
         self._doubts = dict(state["doubts"])
         self.set_rules(state.get("rules") or [])
+        self.set_params(state.get("params") or {})
+        self._broken = dict(state["broken"])
         for name, detector in self._ready().items():
             saved = state["detectors"].get(name)
             if saved is not None and saved["version"] == detector.version:
@@ -268,6 +306,18 @@ class DetectionEngine:
     def adopt(self, alerts: Iterable[Alert]) -> None:
         """Without a snapshot: at least know the episodes that are stored, and go on with them."""
         self._episodes.adopt(alerts)
+
+
+def known_changes(cls: type[Detector], changes: Mapping[str, str]) -> type[Detector]:
+    """With those of the changes that it understands: they may be of an older program."""
+    good = {}
+    for name, text in changes.items():
+        try:
+            tuned(cls, {name: text})
+            good[name] = text
+        except WrongParameter as error:
+            log.warning("a parameter of %s is left as shipped: %s", cls.name, error)
+    return tuned(cls, good)
 
 
 def load_all() -> dict[str, type[Detector]]:

@@ -95,21 +95,12 @@ def remove_rule(database: Database, rule: str, *, at: float) -> None:
     database.write(work)
 
 
-def note_rules(uow: UnitOfWork, run: str, *, at: float) -> None:
-    """Write the rules into a run's log, where its judge reads them in order with everything else.
-
-    For a run that begins: before its first batch. Nothing where there are no rules.
-    """
-    plain = _plain(uow)
-    if plain:
-        uow.log.append_note(run, "config", {"rules": plain}, at=at)
-
-
 def _spread(uow: UnitOfWork, at: float) -> None:
-    plain = _plain(uow)
+    plain = plain_rules(uow)
     for run in uow.runs.live():
         uow.log.append_note(run.id, "config", {"rules": plain}, at=at)
 
 
-def _plain(uow: UnitOfWork) -> list[dict[str, Any]]:
+def plain_rules(uow: UnitOfWork) -> list[dict[str, Any]]:
+    """All rules as they are written into logs."""
     return [asdict(rule) for rule in uow.rules.all()]

@@ -20,6 +20,7 @@ from monitor.domain.rule import Rule
 from monitor.domain.run import Attempt, Run, RunState
 from monitor.domain.series import Series
 from monitor.domain.silence import Silence
+from monitor.domain.tuning import Tuning
 from trainer_hooks.wire import Answer, Event, Phase, RunStart, SeriesSpec
 
 T = TypeVar("T")
@@ -432,6 +433,15 @@ class Rules(Protocol):
         ...
 
 
+class Tunings(Protocol):
+    """Parameters of detectors that people have set, by detector."""
+
+    def all(self) -> dict[str, Tuning]: ...
+    def save(self, tuning: Tuning) -> None:
+        """Without parameters: forget it, the detector judges as shipped."""
+        ...
+
+
 class Readers(Protocol):
     def open(self, run: str, reader: str, *, owner: str, lease_s: float) -> Cursor | None:
         """Take the reader for ``owner`` (database clock), or None while another holds the lease.
@@ -485,6 +495,8 @@ class UnitOfWork(Protocol):
     def silences(self) -> Silences: ...
     @property
     def rules(self) -> Rules: ...
+    @property
+    def tunings(self) -> Tunings: ...
     @property
     def readers(self) -> Readers: ...
 

@@ -401,3 +401,12 @@ user_rule = sa.Table(
     sa.Column("changed_at", Float, nullable=False),
     sa.Column("body", Json, nullable=False),
 )
+
+tuning = sa.Table(
+    "tuning",
+    metadata,
+    sa.Column("detector", Text, primary_key=True),
+    sa.Column("params", Json, nullable=False),
+    sa.Column("changed_at", Float, nullable=False),
+    sa.Column("by", Text, nullable=False),
+)

@@ -19,6 +19,7 @@ from monitor.storage.rules import SqlRules
 from monitor.storage.runs import SqlRuns
 from monitor.storage.series import SqlSeries
 from monitor.storage.silences import SqlSilences
+from monitor.storage.tunings import SqlTunings
 
 
 class Work:
@@ -74,6 +75,10 @@ class Work:
     @cached_property
     def rules(self) -> SqlRules:
         return SqlRules(self._connection)
+
+    @cached_property
+    def tunings(self) -> SqlTunings:
+        return SqlTunings(self._connection)
 
     @cached_property
     def readers(self) -> SqlReaders:
