@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainer_hooks.answers.prompts import PromptSet as PromptSet
+    from trainer_hooks.attention import Attention as Attention
     from trainer_hooks.feed.settings import Feed as Feed
     from trainer_hooks.probe import Probe as Probe
     from trainer_hooks.watch import Watch as Watch
     from trainer_hooks.watch import watch as watch
 
 _PUBLIC = {
+    "Attention": "trainer_hooks.attention",
     "Feed": "trainer_hooks.feed.settings",
     "Probe": "trainer_hooks.probe",
     "PromptSet": "trainer_hooks.answers.prompts",
@@ -20,7 +22,7 @@ _PUBLIC = {
     "watch": "trainer_hooks.watch",
 }
 
-__all__ = ["Feed", "Probe", "PromptSet", "Watch", "watch"]
+__all__ = ["Attention", "Feed", "Probe", "PromptSet", "Watch", "watch"]
 
 
 def __getattr__(name: str) -> Any:

@@ -24,15 +24,17 @@ def sections() -> dict[str, str]:
 def signal_specs() -> list[SeriesSpec]:
     """What all signals of the table say they fill, for a small model with a probe."""
     torch = pytest.importorskip("torch")
+    from trainer_hooks.attention import Attention
     from trainer_hooks.probe import Probe
 
-    model = torch.nn.Sequential(torch.nn.Embedding(8, 4), torch.nn.Linear(4, 8))
+    layer = torch.nn.ModuleDict({name: torch.nn.Linear(4, 4) for name in ("q_proj", "k_proj")})
+    model = torch.nn.Sequential(torch.nn.Embedding(8, 4), torch.nn.Linear(4, 8), layer)
     tokens_BT = torch.zeros(2, 3, dtype=torch.long)
     subject = Subject(
         model=model,
         optimizers=[torch.optim.AdamW(model.parameters())],
         parameters=[NamedParameter(n, "other", p) for n, p in model.named_parameters()],
-        extras={"probe": Probe(tokens_BT, tokens_BT)},
+        extras={"probe": Probe(tokens_BT, tokens_BT), "attention": Attention(heads=2)},
     )
     found: list[SeriesSpec] = []
     for place in SIGNALS.values():

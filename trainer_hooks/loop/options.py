@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
+from trainer_hooks.attention import Attention
 from trainer_hooks.feed.settings import Feed
 from trainer_hooks.loop.allowance import ANSWERS_LIMIT_S, ANSWERS_SHARE
 from trainer_hooks.loop.facts import count_parameters, gpu_names
@@ -60,6 +61,7 @@ class Options:
     peak_tflops: float | None = None
     replicas: bool | None = None
     layers: Sequence[str] = ()
+    attention: Attention | None = None
     scaler: Any = None
 
     @property
@@ -78,7 +80,11 @@ class Options:
 
     def extras(self) -> dict[str, Any]:
         """What signals are given beside the model and its optimizers."""
-        return {"probe": self.probe, "layers": tuple(self.layers)}
+        return {
+            "probe": self.probe,
+            "layers": tuple(self.layers),
+            "attention": self.attention,
+        }
 
     def facts(self, model: Any, optimizer: Any, at: float) -> RunStart:
         """Facts that are known at once; the rest is found out later, off this thread."""
@@ -185,4 +191,5 @@ class WatchOptions(TypedDict, total=False):
     peak_tflops: float | None
     replicas: bool | None
     layers: Sequence[str]
+    attention: Attention | None
     scaler: Any

@@ -8,4 +8,5 @@ SIGNALS: dict[str, str] = {
     "gradient": "trainer_hooks.signals.gradient:Gradient",
     "learning_rate": "trainer_hooks.signals.learning_rate:LearningRate",
     "probe": "trainer_hooks.signals.probe:ProbeSignal",
+    "attention": "trainer_hooks.signals.attention:AttentionLogits",
 }

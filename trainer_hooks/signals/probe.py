@@ -63,8 +63,8 @@ class ProbeSignal(Signal):
                 "keep large tables out of the model's buffers",
             )
         self._model = unwrapped(subject.model)
-        self._probe = _on_device(given, subject.model)
-        self._autocast = _TrainingAutocast(subject)
+        self._probe = probe_on_device(given, subject.model)
+        self._autocast = TrainingAutocast(subject)
         self._rows: int | None = None
         self._targets = self._probe.targets_BT.reshape(-1)
         self._judged = self._targets != self._probe.ignore_index
@@ -92,7 +92,7 @@ class ProbeSignal(Signal):
         ]
 
     def measure(self, step: int) -> Measured:
-        with undisturbed(self._model), self._autocast.again(), _uncompiled():
+        with undisturbed(self._model), self._autocast.again(), uncompiled():
             try:
                 per_token = self._per_token()
             except NoLogitsError:
@@ -175,7 +175,7 @@ class ProbeSignal(Signal):
         return masks
 
 
-def _on_device(probe: Probe, model: Any) -> Probe:
+def probe_on_device(probe: Probe, model: Any) -> Probe:
     """The probe where the model is, copied once."""
     parameter = next(iter(model.parameters()), None)
     device = torch.device("cpu") if parameter is None else parameter.device
@@ -183,7 +183,7 @@ def _on_device(probe: Probe, model: Any) -> Probe:
     return replace(probe, inputs_BT=inputs, targets_BT=probe.targets_BT.to(device))
 
 
-class _TrainingAutocast:
+class TrainingAutocast:
     """Sees once under which autocast the training forward runs, and measures under the same."""
 
     def __init__(self, subject: Subject) -> None:
@@ -219,7 +219,7 @@ class _TrainingAutocast:
         return torch.autocast(self._device, dtype=dtype, enabled=enabled)
 
 
-def _uncompiled() -> AbstractContextManager[Any]:
+def uncompiled() -> AbstractContextManager[Any]:
     """No compilation for a look in another mode and shape: it would take longer than all looks."""
     if "torch._dynamo" not in sys.modules:
         return nullcontext()
