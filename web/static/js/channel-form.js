@@ -2,34 +2,14 @@
 /* The form of a channel, drawn from the fields its format asks for. */
 
 import { button, foreign, h } from './dom.js';
-import { Problem, send } from './api.js';
+import { send } from './api.js';
+import { field, nextForm, refusal, select } from './form.js';
 
 /** @typedef {import('./types').Channel} Channel */
 /** @typedef {import('./types').Format} Format */
 /** @typedef {import('./types').FormField} FormField */
 
 const SEVERITIES = { info: 'everything, information too', warning: 'warnings and critical alerts', critical: 'critical alerts only' };
-let forms = 0;
-
-/**
- * A labelled control with its help below.
- * @param {string} label @param {HTMLElement} control @param {string} [help] @param {...(Node | null)} more
- */
-function field(label, control, help = '', ...more) {
-  const id = `f${forms}-${control.getAttribute('name')}`;
-  control.id = id;
-  const note = help ? h('span', { class: 'note', id: `${id}-help` }, help) : null;
-  if (note) control.setAttribute('aria-describedby', note.id);
-  return h('div', { class: 'field' }, h('label', { for: id }, label), control, note, ...more);
-}
-
-/** @param {string} name @param {Record<string, string>} choices @param {string} chosen */
-function select(name, choices, chosen) {
-  const node = h('select', { name });
-  for (const [value, text] of Object.entries(choices)) node.append(h('option', { value, selected: value === chosen }, text));
-  return node;
-}
-
 /** One field of a format. A secret that is set stays as it is while nothing is typed.
  * @param {FormField} spec @param {Channel | null} held */
 function control(spec, held) {
@@ -73,10 +53,10 @@ function filled(form, format) {
  * @param {Format[]} formats @param {Channel | null} held @param {(saved: Channel | null) => void} done
  */
 export function channelForm(formats, held, done) {
-  forms += 1;
+  nextForm();
   const form = /** @type {HTMLFormElement} */ (h('form', { class: 'form pad', 'aria-label': held ? `Change ${held.name}` : 'New channel' }));
   const fields = h('div', { class: 'fields' });
-  const refused = h('p', { class: 'banner act', role: 'alert', hidden: true });
+  const refused = refusal();
   let format = formats.find((one) => one.name === held?.format) ?? formats[0];
 
   const draw = () => {
@@ -91,7 +71,7 @@ export function channelForm(formats, held, done) {
   draw();
 
   const save = async () => {
-    refused.hidden = true;
+    refused.clear();
     const { config, ...rest } = filled(form, format);
     try {
       const saved = held
@@ -99,9 +79,7 @@ export function channelForm(formats, held, done) {
         : await send('POST', 'channels', { ...rest, format: format.name, config: Object.fromEntries(Object.entries(config).filter(([, value]) => value)) });
       done(/** @type {Channel} */ (saved));
     } catch (problem) {
-      refused.hidden = false;
-      const hint = problem instanceof Problem && problem.hint ? ` ${problem.hint}` : '';
-      refused.replaceChildren(foreign(problem instanceof Error ? problem.message + hint : 'That did not work.'));
+      refused.show(problem);
     }
   };
   form.addEventListener('submit', (event) => {
@@ -117,7 +95,7 @@ export function channelForm(formats, held, done) {
       field('Hears of', select('severity', SEVERITIES, held?.route.severity ?? 'warning')),
       field('Only runs tagged', h('input', { name: 'tags', type: 'text', value: held?.route.tags.join(', ') ?? '', placeholder: 'all runs', autocomplete: 'off' }), 'Tags with commas between them; one of them is enough'),
       field('Quiet hours', h('input', { name: 'quiet_hours', type: 'text', value: held?.quiet_hours ?? '', placeholder: '22:00-07:00 Europe/Amsterdam', maxlength: 100, autocomplete: 'off' }), 'Then only critical alerts are sent, the rest afterwards; without a zone that of the run')),
-    refused,
+    refused.node,
     h('div', { class: 'bar' }, h('button', { type: 'submit', class: 'btn main' }, held ? 'Save' : 'Add the channel'), button('Cancel', () => done(null))),
   );
   return form;

@@ -172,3 +172,58 @@ export interface TestAnswer {
   error: string;
   latency_s: number;
 }
+
+export interface Silence {
+  id: string;
+  run: string;
+  detector: string;
+  tag: string;
+  zone: string;
+  starts_at: number | null;
+  ends_at: number | null;
+  begin: string;
+  end: string;
+  days: number[];
+  comment: string;
+  by: string;
+  /** When it ends, if it holds now. */
+  until: number | null;
+}
+
+/** A detector and its parameters, values as they are typed. */
+export interface Judge {
+  name: string;
+  title: string;
+  about: string;
+  hears: boolean;
+  params: { name: string; shipped: string; value: string }[];
+  changed_at: number | null;
+  by: string;
+}
+
+export interface TriedAlert {
+  severity: 'info' | 'warning' | 'critical';
+  subject: string;
+  title: string;
+  onset_step: number;
+  opened_step: number;
+  resolved_step: number | null;
+  cause: string;
+  was_fine: boolean;
+}
+
+export interface TriedRun {
+  run: string;
+  name: string;
+  steps: number;
+  before: TriedAlert[];
+  after: TriedAlert[];
+  broken: string;
+}
+
+export interface Tried {
+  detector: string;
+  runs: TriedRun[];
+  left: string[];
+  seconds: number;
+}

@@ -1,8 +1,10 @@
 // @ts-check
-/* Channels: where alerts go, tried out with the receiver's own answer. */
+/* Channels: where alerts go, tried out with the receiver's own answer; silences; detectors. */
 
 import { $, button, foreign, h, say, tag } from '../dom.js';
 import { get, send } from '../api.js';
+import { loadJudges } from '../judges.js';
+import { loadSilences } from '../silences.js';
 import { channelForm } from '../channel-form.js';
 import { plural } from '../format.js';
 import { problemPanel, setLamp, start, title, toast } from '../shell.js';
@@ -166,3 +168,5 @@ async function load() {
 start();
 title('Settings');
 void load();
+void loadSilences();
+void loadJudges();
