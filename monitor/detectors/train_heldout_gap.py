@@ -20,8 +20,10 @@ from monitor.detectors.base import (
     Verdict,
 )
 from monitor.detectors.companions import SLOW_NEEDS, CompanionParams, Companions
+from monitor.detectors.evaluation_jump import EvaluationJump, JumpParams, changed
 from monitor.detectors.gate import Gate
 from monitor.detectors.robust import MAD_TO_SD, bend_sd, median
+from monitor.detectors.saying import said
 
 TRAIN = "loss/train"
 HELD_OUT = ("loss/heldout", "loss/probe")
@@ -57,6 +59,7 @@ class Params:
     kept_evals: int = 32
     first_points: int = 8
     companions: CompanionParams = field(default_factory=CompanionParams)
+    evaluation: JumpParams = field(default_factory=JumpParams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ class TrainHeldoutGap(Detector):
     """Warns when the held-out loss turns while the train loss falls, or their gap jumps open."""
 
     name: ClassVar[str] = "train_heldout_gap"
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "train and held-out loss part"
     needs: ClassVar[tuple[str, ...]] = (
         TRAIN, *HELD_OUT, "loss/heldout@*", "loss/probe@*", "top1/probe", "top1/probe@*",
@@ -109,22 +113,42 @@ class TrainHeldoutGap(Detector):
         self._gate = Gate()
         self._companions = Companions(self.params.companions)
         self._memory = _Memory()
+        self._jump = EvaluationJump()
 
     def update(self, frame: StepFrame) -> list[Verdict]:
         """Judge each evaluation against the batches since the one before."""
         self._companions.see(frame)
-        if self._gate.enter(frame) or self._companions.mixed_at(frame.step):
+        entered, mixed = self._gate.enter(frame), self._companions.mixed_at(frame.step)
+        if entered:
+            self._jump.rewind(frame.step)
+        if mixed:
+            self._jump = EvaluationJump()
+        if entered or mixed:
             self._memory = _Memory(first=self._memory.first)
         self._note_train(frame)
+        verdicts = self._judge_evaluation(frame)
         held = self._held(frame)
         if held is None or not self._memory.train:
-            return []
+            return verdicts
         self._note_eval(frame, held)
         self._memory.above = self._memory.above + 1 if self._has_turned() else 0
         warm = self._gate.steps_to_go(frame.step)
         if warm or self._memory.seen < self.params.evals:
-            return [self._too_early(frame, warm)]
-        return self._judge(frame)
+            return [*verdicts, self._too_early(frame, warm)]
+        return verdicts + self._judge(frame)
+
+    def _judge_evaluation(self, frame: StepFrame) -> list[Verdict]:
+        """Whether the user's validation parts from the probe, which has the same weights."""
+        jump, was_open = self._jump, self._jump.size > 0.0
+        if not jump.see(frame, self.params.evaluation) or self._gate.steps_to_go(frame.step):
+            return []
+        if jump.judge(self.params.evaluation):
+            return [said(
+                self, frame, "bad", "warning", "evaluation_changed", subject="evaluation",
+                title="the evaluation changed", evidence=changed(jump, self.version),
+            )]  # fmt: skip
+        calm = said(self, frame, "calm", "info", "agree", subject="evaluation")
+        return [calm] if was_open else []
 
     def _note_train(self, frame: StepFrame) -> None:
         loss, memory = frame.values.get(TRAIN), self._memory
@@ -334,11 +358,13 @@ class TrainHeldoutGap(Detector):
             "gate": self._gate.snapshot(),
             "companions": self._companions.snapshot(),
             "memory": asdict(self._memory),
+            "jump": self._jump.snapshot(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self._gate = Gate(**state["gate"])
         self._companions.restore(state["companions"])
+        self._jump = EvaluationJump(**state["jump"])
         memory = dict(state["memory"])
         memory["evals"] = [_Eval(**one) for one in memory["evals"]]
         memory["best"] = _Eval(**memory["best"]) if memory["best"] else None

@@ -2,7 +2,8 @@
 
 A step is handed on when every source of the current attempt has said ``through_step >= step``, or
 when 30 s of ticks have passed since its first value came. What comes later is in the store only, so
-that the judgements are the same however the input was cut.
+that the judgements are the same however the input was cut; but for evaluations. They are said after
+their step, often long after it, and are handed on with the next step there is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ PATIENCE_TICKS = 2
 """Ticks come every 15 s while the server is up: two of them are 30 s, downtime not counted."""
 
 LATE_EVENTS = 64
+
+EVALUATIONS = ("loss/heldout", "eval/", "eval_error/")
+"""How the keys of values begin that a loop says of a step it has finished."""
 
 
 @dataclass(slots=True)
@@ -45,6 +49,7 @@ class FrameAssembler:
         self._emitted = -1
         self._ticks = 0
         self._late: list[StepEvent] = []
+        self._evaluated: dict[str, float] = {}
 
     def ask_again(self) -> None:
         """Other series may be wanted from here on."""
@@ -58,6 +63,7 @@ class FrameAssembler:
         self.attempt, self.ordinal, self.first_step = attempt, ordinal, first_step
         self._seen.append(attempt)
         self._rows, self._through, self._emitted, self._late = {}, {}, -1, []
+        self._evaluated = {}
 
     def add(self, entry: LogEntry) -> list[StepFrame]:
         """Take in a batch of the current attempt; the frames it completed."""
@@ -141,6 +147,8 @@ class FrameAssembler:
             row = self._row(step)
             row.t = max(row.t, t)
             row.values[key] = value
+        elif key.startswith(EVALUATIONS):
+            self._evaluated[key] = value
 
     def _add_record(self, record: Record) -> None:
         if isinstance(record, Event):
@@ -170,9 +178,9 @@ class FrameAssembler:
         return [self._frame(step, self._rows.pop(step)) for step in ready]
 
     def _frame(self, step: int, row: _Row) -> StepFrame:
-        events = (*self._late, *row.events)
-        self._late = []
-        return StepFrame(self.attempt, self.ordinal, step, row.t, row.values, events)
+        events, values = (*self._late, *row.events), self._evaluated | row.values
+        self._late, self._evaluated = [], {}
+        return StepFrame(self.attempt, self.ordinal, step, row.t, values, events)
 
     def snapshot(self) -> dict[str, Any]:
         """All memory as JSON values; non-finite numbers by their names."""
@@ -195,6 +203,7 @@ class FrameAssembler:
             "through": dict(self._through),
             "emitted": self._emitted,
             "late": [_plain(event) for event in self._late],
+            "evaluated": {key: to_cell(value) for key, value in self._evaluated.items()},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -204,6 +213,8 @@ class FrameAssembler:
         self._seen, self._through = list(state["seen"]), dict(state["through"])
         self._emitted, self._ticks = state["emitted"], 0
         self._late = [StepEvent(**event) for event in state["late"]]
+        told = state.get("evaluated", {})
+        self._evaluated = {key: from_cell(cell) for key, cell in told.items()}
         self._rows = {
             row["step"]: _Row(
                 -row["waited"],
