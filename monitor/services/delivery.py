@@ -132,6 +132,10 @@ class Delivery:
                 return None
             if state == "gave_up" and row.moment == "opened":
                 uow.outbox.enqueue([_once_more(row, self._clock())])
+            if answer.status == ASKED_TO_WAIT and due_at is not None:
+                # It is too much for the receiver: the others would only be refused as well, and
+                # overtake this one.
+                uow.outbox.postpone(row.channel, until=due_at)
             if answer.status == 410:
                 uow.channels.disable(ready.channel.id, "the receiver said 410 Gone")
             return state

@@ -390,6 +390,10 @@ class Outbox(Protocol):
         """Give a claimed message back untried, to be looked at again then."""
         ...
 
+    def postpone(self, channel: str, *, until: float) -> int:
+        """Let nothing that waits for a channel leave before then; what waits keeps its order."""
+        ...
+
     def fold(self, messages: Sequence[str], *, into: str, at: float) -> int:
         """Mark messages that have not left as said in another one."""
         ...

@@ -154,6 +154,12 @@ class SqlOutbox:
         )
         return self._connection.execute(held).rowcount == 1
 
+    def postpone(self, channel: str, *, until: float) -> int:
+        statement = sa.update(tables.outbox).where(
+            _OUT.channel == channel, _OUT.state == "waiting", _OUT.due_at < until
+        )
+        return int(self._connection.execute(statement.values(due_at=until)).rowcount)
+
     def fold(self, messages: Sequence[str], *, into: str, at: float) -> int:
         statement = sa.update(tables.outbox).where(
             _OUT.id.in_(list(messages)), _OUT.state.in_(_UNSETTLED), _OUT.payload.is_(None)
