@@ -56,6 +56,26 @@ def test_no_python_at_all_is_said_in_words(machine: Path) -> None:
     assert "3.11 or newer" in done.stderr
 
 
+def test_a_python_whose_torch_finds_a_device_goes_before_one_that_only_has_torch(
+    machine: Path,
+) -> None:
+    for name, sees in (("python3", "False"), ("python3.12", "True")):
+        path = machine / name
+        path.write_text(f"#!{machine / 'sh'}\necho {sees}\n", encoding="utf-8")
+        path.chmod(0o755)
+    assert run(machine, "find-torch").stdout == "python3.12\n"
+    assert run(machine, "find-torch", PYTHON="python3").stdout == "python3\n"
+    (machine / "python3.12").unlink()
+    assert run(machine, "find-torch").stdout == "python3\n"
+
+
+def test_where_no_python_has_torch_that_is_said(machine: Path) -> None:
+    program(machine, "python3", 1)
+    done = run(machine, "find-torch")
+    assert done.returncode == 1
+    assert "with torch" in done.stderr
+
+
 def test_where_nothing_may_be_installed_what_is_missing_is_named(machine: Path) -> None:
     program(machine, "node", 0)
     done = run(machine, "system-packages", WATCHKEEPER_SYSTEM_PACKAGES="no")
