@@ -35,6 +35,7 @@ def program(machine: Path, name: str, status: int) -> None:
 def run(machine: Path, script: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(machine / "sh"), str(ROOT / ".ci" / script)],
+        cwd=machine,
         env={"PATH": str(machine), **variables},
         capture_output=True,
         text=True,
