@@ -67,13 +67,14 @@ class ProbeSignal(Signal):
         self._autocast = TrainingAutocast(subject)
         self._rows: int | None = None
         self._targets = self._probe.targets_BT.reshape(-1)
-        self._judged = self._targets != self._probe.ignore_index
+        judged = self._targets != self._probe.ignore_index
         # The same on the host: what a slice holds is then known without waiting for the device.
-        self._judged_host = self._judged.cpu()
+        self._judged_host = judged.cpu()
+        self._chosen: dict[tuple[int, int], Tensor] = {}
         if not bool(self._judged_host.any()):
             raise AsleepError("a probe with a target that is not masked", WAKE)
-        self._highest_target = int(self._targets[self._judged].max())
-        self._sources = self._source_masks()
+        self._highest_target = int(self._targets[judged].max())
+        self._sources = self._source_places()
 
     def specs(self) -> list[SeriesSpec]:
         return [
@@ -98,8 +99,8 @@ class ProbeSignal(Signal):
             except NoLogitsError:
                 raise AsleepError("no_logits", WAKE_FORWARD) from None
         found = {series_key(name, "probe"): v for name, v in summarise(per_token).items()}
-        for source, mask in self._sources.items():
-            chosen = {name: value[mask] for name, value in per_token.items()}
+        for source, places in self._sources.items():
+            chosen = {name: value[places] for name, value in per_token.items()}
             for name, value in summarise(chosen).items():
                 found[series_key(name, "probe", source)] = value
         return found
@@ -119,15 +120,22 @@ class ProbeSignal(Signal):
         for logits_NV in self._logits():
             here = slice(place, place + len(logits_NV))
             place = here.stop
-            count = int(self._judged_host[here].sum())
-            if count == 0:
+            chosen = self._chosen_in(here)
+            if len(chosen) == 0:
                 continue
             targets_N = self._targets[here]
-            if count < len(logits_NV):
-                mask = self._judged[here]
-                logits_NV, targets_N = logits_NV[mask], targets_N[mask]
+            if len(chosen) < len(logits_NV):
+                logits_NV, targets_N = logits_NV[chosen], targets_N[chosen]
             parts.append(token_statistics(logits_NV, targets_N, self._vocab(logits_NV)))
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    def _chosen_in(self, here: slice) -> Tensor:
+        """Places of the judged tokens in a slice: a mask on the device would be waited for."""
+        key = here.start, here.stop
+        if key not in self._chosen:
+            places = self._judged_host[here].nonzero().squeeze(1)
+            self._chosen[key] = places.to(self._targets.device)
+        return self._chosen[key]
 
     def _logits(self) -> Iterator[Tensor]:
         if self._rows is None:
@@ -153,8 +161,10 @@ class ProbeSignal(Signal):
             raise ValueError(f"target {self._highest_target} lies outside the vocabulary ({width})")
         return width
 
-    def _source_masks(self) -> dict[str, Tensor]:
+    def _source_places(self) -> dict[str, Tensor]:
         """For each source, which of the judged tokens are its own; sources with none are left out.
+
+        As numbers: a mask is waited for, each time it is used on a device.
 
         Raises:
             ValueError: not one source per row.
@@ -165,14 +175,14 @@ class ProbeSignal(Signal):
         rows = self._probe.targets_BT.shape[0]
         if len(sources) != rows:
             raise ValueError(f"the probe has {rows} rows and {len(sources)} sources")
-        judged_BT = self._judged.reshape(rows, -1)
-        masks = {}
+        judged_BT = self._judged_host.reshape(rows, -1)
+        found = {}
         for source in dict.fromkeys(sources):
-            own_B = torch.tensor([name == source for name in sources], device=judged_BT.device)
-            mask = own_B[:, None].expand_as(judged_BT)[judged_BT]
-            if bool(mask.any()):
-                masks[source] = mask
-        return masks
+            own_B = torch.tensor([name == source for name in sources])
+            places = own_B[:, None].expand_as(judged_BT)[judged_BT].nonzero().squeeze(1)
+            if len(places):
+                found[source] = places.to(self._targets.device)
+        return found
 
 
 def probe_on_device(probe: Probe, model: Any) -> Probe:
