@@ -72,7 +72,8 @@ class Watch:
     """One watched run. Made by ``watch``; a context manager, or closed by ``close``.
 
     Attributes:
-        hook_s: host time spent in hooks so far, in seconds.
+        hook_s: time of the training thread spent in hooks so far, in seconds. What hooks make a
+            device do is not in it.
     """
 
     def __init__(self, model: Any, optimizers: Sequence[Any], options: Options) -> None:
@@ -157,8 +158,8 @@ class Watch:
             self._rec.resume(number - 1, self._rec.tokens_seen)
             self._to.rewind()
         self._begin(number)
-        spent_s = self.hook_s + self._instruments.cost_s - self._seen_hook_s
-        self._seen_hook_s = self.hook_s
+        self.hook_s += self._instruments.cost_s
+        spent_s, self._seen_hook_s = self.hook_s - self._seen_hook_s, self.hook_s
         self._rec.step(number, loss, tokens, grad_norm, hook_s=spent_s)
         if self._schedule.due("answers", number) and self._answering.fits(number):
             self._sample()

@@ -23,7 +23,6 @@ from trainer_hooks.post.frames import Row, encode_batch, group
 from trainer_hooks.post.intake import QUEUE_BYTES, QUEUE_ROWS, Intake
 from trainer_hooks.post.segment import Head, make_entry
 from trainer_hooks.post.thinning import count_values, thin
-from trainer_hooks.schedule import Schedule
 from trainer_hooks.spool import Spool, SpoolBusyError, find_leftovers
 from trainer_hooks.transport import parse_retry_after, read_answer
 
@@ -269,40 +268,6 @@ class TestTransport:
 
     def test_a_login_page_is_no_receipt(self) -> None:
         assert type(read_answer(200, None, b"<html>")).__name__ == "RetryLater"
-
-
-class TestSchedule:
-    def test_due_on_multiples_and_at_the_start(self) -> None:
-        schedule = Schedule({"weights": 10}, None)
-        due = []
-        for step in range(1, 41):
-            if schedule.due("weights", step):
-                due.append(step)
-                schedule.sampled("weights", step, 0.001)
-        assert due == [1, 10, 20, 30, 40]
-
-    def test_the_budget_widens_intervals_and_they_come_back(self) -> None:
-        schedule = Schedule({"weights": 10}, 0.01)
-
-        def run(steps: range, cost_s: float) -> int:
-            samples = 0
-            for step in steps:
-                sample = schedule.due("weights", step)
-                schedule.stepped(0.1 + (cost_s if sample else 0), cost_s if sample else 0)
-                if sample:
-                    schedule.sampled("weights", step, cost_s)
-                    samples += 1
-            return samples
-
-        run(range(1, 400), 0.05)  # 50 ms each 10 steps of 100 ms would be 5 %
-        assert schedule.interval("weights") == pytest.approx(50, rel=0.15)
-        samples = run(range(400, 1400), 0.05)
-        assert samples * 0.05 <= 0.012 * 1000 * 0.1
-        run(range(1400, 2000), 0.001)
-        assert schedule.interval("weights") == 10
-
-    def test_zero_switches_off(self) -> None:
-        assert not Schedule({"probe": 0}).due("probe", 100)
 
 
 class TestWaits:

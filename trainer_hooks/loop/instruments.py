@@ -162,7 +162,7 @@ class Instruments:
             return self._ask(due, step, skipped=False)
         summed = [s for s in due if isinstance(s, SummedSignal)]
         sums, agreed = self._together.add(
-            [self._part(s, step) for s in summed], self._schedule.proposal
+            [self._part(s, step) for s in summed], self._schedule.proposals()
         )
         found = self._ask([s for s in due if s not in summed], step, skipped=False)
         for signal, total in zip(summed, sums, strict=True):

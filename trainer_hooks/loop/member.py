@@ -49,7 +49,7 @@ class Member:
         self._instruments.measure(number, whole_here(grad_norm))
         self._done = number
         if step_s is not None:
-            self._schedule.stepped(step_s, spent_s + time.perf_counter() - began)
+            self._schedule.stepped(number, step_s, spent_s + time.perf_counter() - began)
 
     def resume(self, step: int) -> None:
         """Go on behind this step."""

@@ -14,6 +14,7 @@ from trainer_hooks.loop.instruments import Instruments
 from trainer_hooks.loop.link import Link
 from trainer_hooks.loop.pending import Reader, Waiting
 from trainer_hooks.loop.ranks import RankTeam, batch_hash
+from trainer_hooks.loop.series import tell_turned
 from trainer_hooks.loop.stepping import (
     MicroBatches,
     StepClock,
@@ -67,11 +68,13 @@ class Recorder:
         self._has_skipped = False
         self._said_plain_mean = False
         self._has_blamed = False
+        self._counted_s = 0.0
 
     def step(
         self, number: int, loss: Any, tokens: int | None, grad_norm: Any, *, hook_s: float
     ) -> None:
         """Optimizer step ``number`` is done; the hooks took ``hook_s`` since the one before."""
+        began_s = time.perf_counter()
         row = Waiting(number, time.time(), self._link.attempt, {})
         self.done = number
         skipped = self._instruments.was_skipped
@@ -80,7 +83,7 @@ class Recorder:
         row.sampled = len(measured) > 0
         split_scalars(measured, row.cells, row.tensors)
         tokens = self._add_given(row, loss, tokens, grad_norm)
-        self._add_times(row, tokens, hook_s)
+        self._add_times(row, tokens, hook_s, began_s)
         self._add_own(row, bool(measured), skipped)
         row.hashes, self._hashes = self._hashes, []
         row.fed, self._fed = self._fed, []
@@ -165,15 +168,21 @@ class Recorder:
             row.cells["tokens_seen"] = self.tokens_seen
         return tokens
 
-    def _add_times(self, row: Waiting, tokens: int | None, hook_s: float) -> None:
-        step_s = self.clock.end_step(time.perf_counter())
+    def _add_times(self, row: Waiting, tokens: int | None, hook_s: float, began_s: float) -> None:
+        now_s = time.perf_counter()
+        step_s = self.clock.end_step(now_s)
+        # What was measured here belongs to this step, and not once more to the next.
+        counted_s, self._counted_s = self._counted_s, now_s - began_s
+        hook_s += self._counted_s - counted_s
         fetched = self.waits.fetched
         wait_s, share, stall = self.waits.end_step(step_s)
         if fetched:
             row.cells["data_wait_s"] = wait_s
         if step_s is None:
             return
-        self._schedule.stepped(step_s, hook_s)
+        self._schedule.stepped(row.step, step_s, hook_s)
+        for turned in self._schedule.take_news():
+            self._note(row, *tell_turned(turned))
         row.cells["step_s"] = step_s
         if fetched and share is not None:
             row.cells["data_wait_share"] = share

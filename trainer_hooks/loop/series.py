@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Any
 
 from trainer_hooks.wire import SeriesSpec, series_key
+
+if TYPE_CHECKING:
+    from trainer_hooks.schedule import Turned
 
 _S = SeriesSpec
 
@@ -59,6 +63,24 @@ def binomial(name: str, k: int, n: int) -> dict[str, float]:
     middle = (k + 1) / (n + 2)
     error = math.sqrt(middle * (1 - middle) / n)
     return {series_key("eval", name): k / n, series_key("eval_error", name): error}
+
+
+def tell_turned(turned: Turned) -> tuple[str, dict[str, Any]]:
+    """An interval that the overhead budget changed: words, and data."""
+    if turned.interval_steps > turned.asked_steps:
+        text = (
+            f"{turned.cadence}: a sample about every {turned.interval_steps} steps instead of "
+            f"{turned.asked_steps}; one takes {1000 * turned.cost_s:.3g} ms, and the overhead "
+            "budget allows no more"
+        )
+    else:
+        text = f"{turned.cadence}: a sample every {turned.asked_steps} steps again"
+    return text, {
+        "cadence": turned.cadence,
+        "asked_steps": turned.asked_steps,
+        "interval_steps": turned.interval_steps,
+        "cost_s": turned.cost_s,
+    }
 
 
 def interval_spec(cadence: str) -> SeriesSpec:

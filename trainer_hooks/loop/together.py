@@ -9,7 +9,6 @@ before.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -62,25 +61,28 @@ class Together:
             self.is_off = True
             self._give_up("not every process has a watch")
 
-    def add(self, parts: Sequence[Any], figure: float) -> tuple[list[Any], float | None]:
-        """The parts summed over all processes, and the mean figure of the collective before.
+    def add(
+        self, parts: Sequence[Any], figures: Sequence[float]
+    ) -> tuple[list[Any], list[float] | None]:
+        """The parts summed over all processes, and the mean figures of the collective before.
 
         Args:
             parts: float64 vectors, on every process of the same sizes.
-            figure: this process's own; all get the mean, one collective later.
+            figures: this process's own; all get the means, one collective later.
         """
         import torch
         import torch.distributed as dist
 
         device = parts[0].device if parts else torch.device("cpu")
-        mine = torch.full((1,), figure / self.world, dtype=torch.float64, device=device)
+        mine = torch.tensor(figures, dtype=torch.float64, device=device) / self.world
         packed = torch.cat([mine, *(part.to(device) for part in parts)])
         dist.all_reduce(packed)
-        before, self._figures = self._figures, packed[0]
-        agreed = None if before is None else float(before)
+        count = len(figures)
+        before, self._figures = self._figures, packed[:count]
+        agreed = None if before is None else before.tolist()
         sizes = [int(part.numel()) for part in parts]
-        summed = list(torch.split(packed[1:], sizes)) if sizes else []
-        return summed, agreed if agreed is None or math.isfinite(agreed) else None
+        summed = list(torch.split(packed[count:], sizes)) if sizes else []
+        return summed, agreed
 
     def _store(self) -> Any:
         from torch.distributed import distributed_c10d
