@@ -107,7 +107,7 @@ class LossPlateau(Detector):
             return False
         if curve.check_level:
             self._check_level(curve)
-        return key == self._judged()
+        return bool(curve.blocks.steps) and key == self._judged()
 
     def _position(self, step: int) -> float:
         """What progress is counted in: tokens, if they are told from the first block on."""
