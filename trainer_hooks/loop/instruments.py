@@ -61,6 +61,8 @@ class Instruments:
         self._optimizers = 0
         self._stepped: set[int] = set()
         self._open: list[Signal] | None = None
+        self._failed: set[int] = set()
+        """Signals that failed at this step's update: what they would measure is not of it."""
         self._spent_s: dict[str, float] = {}
         self._pid = os.getpid()
         self._together: Together | None = None
@@ -146,6 +148,8 @@ class Instruments:
     def _ask(self, due: list[Signal], step: int, skipped: bool) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for signal in due:
+            if id(signal) in self._failed:
+                continue
             ask = signal.skipped if skipped else signal.measure
             if self._run(signal, lambda ask=ask: found.update(ask(step))):  # type: ignore[misc]
                 self._errors.worked(f"signal {signal.name}")
@@ -175,14 +179,18 @@ class Instruments:
         import torch
 
         width = signal.width
+        nothing = torch.full((width,), float("nan"), dtype=torch.float64)
+        if id(signal) in self._failed:
+            return nothing
         try:
             return signal.sums(step)
         except Exception as error:
             self._errors.note(f"signal {signal.name}", error)
-            return torch.full((width,), float("nan"), dtype=torch.float64)
+            return nothing
 
     def _end_step(self, step: int) -> None:
         self._open = None
+        self._failed.clear()
         self._stepped.clear()
         self.cost_s = 0.0
         if self._together is not None:
@@ -258,12 +266,17 @@ class Instruments:
     def _open_update(self) -> None:
         step = self._next_step()
         self._open = self._due(step)
-        for signal in self._open:
-            self._run(signal, lambda signal=signal: signal.before_update(step))  # type: ignore[misc]
+        self._at_update(lambda signal: signal.before_update(step))
 
     def _finish_update(self, step: int) -> None:
+        self._at_update(lambda signal: signal.after_update(step))
+
+    def _at_update(self, act: Callable[[Signal], object]) -> None:
         for signal in self._open or []:
-            self._run(signal, lambda signal=signal: signal.after_update(step))  # type: ignore[misc]
+            if id(signal) in self._failed:
+                continue
+            if not self._run(signal, lambda signal=signal: act(signal)):  # type: ignore[misc]
+                self._failed.add(id(signal))
 
     def _run(self, signal: Signal, act: Callable[[], object]) -> bool:
         """Whether it worked. Only a measurement that succeeds ends a row of failures."""
