@@ -37,6 +37,7 @@ class Params:
     ``samples_in_a_row``: three. ``observed_share``, ``power``: progress is being lost where the
     run since then brought less than half of what the run before it lets expect, and that stands out
     of the noise. ``fewest_blocks``: on either side, for that judgement.
+    ``memorised_nats``: below this train loss there is no progress left to lose.
     ``grown``: norms that grew by less do not explain it. ``clear``: hysteresis."""
 
     plan_share: float = 1.0
@@ -51,6 +52,7 @@ class Params:
     fewest_blocks: int = 8
     grown: float = 1.3
     train_points: int = 16
+    memorised_nats: float = 0.05
 
 
 @dataclass(slots=True)
@@ -78,12 +80,14 @@ class _Memory:
     open: bool = False
     onset_step: int | None = None
     onset_at: float | None = None
+    train: float | None = None
 
 
 class EffectiveLrDecay(Detector):
     """A word on the plan, information on rotation lost; a warning only if progress is lost too."""
 
     name: ClassVar[str] = "effective_lr_decay"
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "effective learning rate halved"
     needs: ClassVar[tuple[str, ...]] = (
         "effective_lr/*", "update_ratio/*", "weight_norm/*", "lr/*", *LOSSES,
@@ -114,6 +118,11 @@ class EffectiveLrDecay(Detector):
 
     def _note_loss(self, frame: StepFrame) -> None:
         """The most telling loss there is: held-out ones take over where they appear."""
+        train, memory = finite(frame, "loss/train"), self._memory
+        if train is not None:
+            # The mean of about the last 20 batches.
+            memory.train = train if memory.train is None else memory.train
+            memory.train += 0.05 * (train - memory.train)
         for key in LOSSES:
             value = finite(frame, key)
             if value is None:
@@ -190,6 +199,8 @@ class EffectiveLrDecay(Detector):
     def _see_rotation(self, frame: StepFrame) -> list[Verdict]:
         rate = self._lr.value
         if not rate or self._lr.phase in ("tail", "cut"):
+            return []
+        if self._memory.train is not None and self._memory.train < self.params.memorised_nats:
             return []
         turned = by_group(frame, "effective_lr") or by_group(frame, "update_ratio")
         turned = {name: v for name, v in turned.items() if name not in NOT_JUDGED and v > 0.0}

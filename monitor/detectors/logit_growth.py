@@ -16,6 +16,7 @@ from monitor.detectors.saying import finite, said, unsure
 SUM = "logsumexp"
 MAXIMA = ("logit_max", "attn_logit_max")
 HELD_OUT = ("loss/heldout", "loss/probe")
+TRAIN = "loss/train"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,10 @@ class Params:
     out of the noise. ``sum_nats``: the log of the partition sum by this much within half of the
     run's age. ``max_ratio``: maxima by half. ``linear``: doubling with the age, without an end.
     ``samples_in_a_row`` at least ``spacing`` of t apart. ``progress_share``: a held-out loss that
-    fell by less than this since t/2 has gained nothing. ``settle_steps``: earlier than that
-    everything grows. ``kept_samples``: with 2 % of t between them, enough for any run."""
+    fell by less than this since t/2 has gained nothing. ``earned_share``: logits have to grow for
+    a loss to fall by so much since t/2: that is no growth beyond a plan. ``train_weight``: of one
+    batch in the mean train loss. ``settle_steps``: earlier than that everything grows.
+    ``kept_samples``: with 2 % of t between them, enough for any run."""
 
     bend: float = 1.5
     noise_sd: float = 6.0
@@ -36,6 +39,8 @@ class Params:
     samples_in_a_row: int = 3
     spacing: float = 0.05
     progress_share: float = 0.005
+    earned_share: float = 0.2
+    train_weight: float = 0.05
     settle_steps: int = 200
     kept_samples: int = 128
 
@@ -55,9 +60,11 @@ class LogitGrowth(Detector):
     """Information where logits outgrow their own past; a warning where nothing is gained by it."""
 
     name: ClassVar[str] = "logit_growth"
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "logits grow"
     needs: ClassVar[tuple[str, ...]] = (
         "logsumexp/probe", "logit_max/probe", "attn_logit_max/*", "attn_logit_max", *HELD_OUT,
+        TRAIN,
     )  # fmt: skip
     kinds: ClassVar[tuple[str, ...]] = (
         "pretrain", "continued", "sft", "preference", "rl", "other",
@@ -70,6 +77,8 @@ class LogitGrowth(Detector):
         self._curves: dict[str, _Curve] = {}
         self._held: list[list[float]] = []
         self._held_key = ""
+        self._train: float | None = None
+        self._trained: list[list[float]] = []
 
     def update(self, frame: StepFrame) -> list[Verdict]:
         """Judge each logit series that this step brings."""
@@ -88,8 +97,15 @@ class LogitGrowth(Detector):
             curve.samples = [s for s in curve.samples if s[0] < first_step]
             curve.in_a_row, curve.onset_step, curve.onset_at = 0, None, None
         self._held = [s for s in self._held if s[0] < first_step]
+        self._trained = [s for s in self._trained if s[0] < first_step]
 
     def _note_held(self, frame: StepFrame) -> None:
+        loss = finite(frame, TRAIN)
+        if loss is not None:
+            # The mean of about the last 20 batches.
+            known = loss if self._train is None else self._train
+            self._train = known + self.params.train_weight * (loss - known)
+            self._thin(self._trained, frame, self._train)
         for key in HELD_OUT:
             value = finite(frame, key)
             if value is not None and self._held_key in ("", key):
@@ -143,12 +159,22 @@ class LogitGrowth(Detector):
     def _outgrows(self, key: str, curve: _Curve, values: tuple[float, float, float]) -> bool:
         quarter, half, now = values
         params, earlier, later = self.params, half - quarter, now - half
+        if self._is_earned(curve.samples[-1][0] - (self._gate.run_first_step or 0)):
+            return False
         noise = bend_sd(np.asarray([sample[2] for sample in curve.samples[-24:]]))
         if later < params.noise_sd * noise or later < params.bend * max(earlier, 0.0):
             return False
         if key.startswith(SUM):
             return later > params.sum_nats
         return half > 0.0 and now > params.max_ratio * half
+
+    def _is_earned(self, age: float) -> bool:
+        """Whether a loss fell so far since half of the age that logits had to grow for it."""
+        for samples in (self._held, self._trained):
+            half = self._at(samples, age / 2)
+            if half and samples[-1][2] < half[2] * (1.0 - self.params.earned_share):
+                return True
+        return False
 
     def _gains(self, age: float) -> bool | None:
         """Whether the held-out loss fell since half of the age; None where there is none."""
@@ -216,6 +242,8 @@ class LogitGrowth(Detector):
             "curves": {key: asdict(curve) for key, curve in self._curves.items()},
             "held": [list(sample) for sample in self._held],
             "held_key": self._held_key,
+            "train": self._train,
+            "trained": [list(sample) for sample in self._trained],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -223,3 +251,5 @@ class LogitGrowth(Detector):
         self._curves = {key: _Curve(**curve) for key, curve in state["curves"].items()}
         self._held = [list(sample) for sample in state["held"]]
         self._held_key = state["held_key"]
+        self._train = state["train"]
+        self._trained = [list(sample) for sample in state["trained"]]

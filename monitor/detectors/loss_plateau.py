@@ -21,7 +21,7 @@ from monitor.detectors.base import (
 from monitor.detectors.gate import Gate
 from monitor.detectors.mix import NEEDS as MIX_NEEDS
 from monitor.detectors.mix import MixWatch
-from monitor.detectors.plateau_causes import Signs
+from monitor.detectors.plateau_causes import MEMORISES, Signs
 from monitor.detectors.plateau_params import Params
 from monitor.detectors.progress import BlockSeries, Fit, Window, fit_decay, judge_window
 from monitor.detectors.robust import median, noise_sd
@@ -298,12 +298,17 @@ class LossPlateau(Detector):
     def _says_enough(self, curve: _Curve, key: str) -> bool:
         """A held-out loss that never fell while the batch loss did is over-fitting, or grokking:
         no lack of progress. It is told only where top-10 accuracy says that it is grokking."""
-        train = self._curves.get("loss/train")
-        if key == "loss/train" or train is None or not train.blocks.losses:
+        if key == "loss/train" or not self._train_learns():
             return True
+        return bool(self._signs.still_improving(self.params.causes))
+
+    def _train_learns(self) -> bool:
+        """Whether the batch loss fell well below where it began."""
+        train = self._curves.get("loss/train")
+        if train is None or not train.blocks.losses:
+            return False
         begun = median(train.first)
-        learns = train.blocks.losses[-1] < (1.0 - 10 * self.params.no_progress_share) * begun
-        return not learns or bool(self._signs.still_improving(self.params.causes))
+        return train.blocks.losses[-1] < (1.0 - 10 * self.params.no_progress_share) * begun
 
     # -- words ---------------------------------------------------------------------------------
 
@@ -334,6 +339,8 @@ class LossPlateau(Detector):
             reason = "top10_improving"
         onset = curve.onset_step if curve.onset_step is not None else frame.step
         causes = self._signs.causes(onset, self.params.causes)
+        if curve.flat_from_start and key != "loss/train" and self._train_learns():
+            causes = (MEMORISES, *(cause for cause in causes if cause.signs_seen))
         evidence = Evidence(
             rule=reason,
             version=self.version,

@@ -22,7 +22,7 @@ from monitor.detectors.base import (
     Verdict,
 )
 from monitor.detectors.gate import Gate, LrWatch
-from monitor.detectors.saying import said
+from monitor.detectors.saying import finite, said, unsure
 
 BALANCE = "entropy_minus_nll/probe"
 LOSSES = ("loss/probe", "loss/heldout")
@@ -38,7 +38,9 @@ class Params:
     ``heldout_rise`` and ``heldout_rise_share``: a rise of the held-out loss above its best by both
     is beyond the noise of such a probe. ``gap``, ``gap_above_best``, ``ece``, ``ece_ratio``: the
     older measures, kept as evidence (standard error of the gap about 0.008).
-    ``kept_probes``: how far back the onset is looked for.
+    ``learnt_top1``, ``learnt_share``: a model is surer than right once it is right at all: a
+    held-out accuracy of 30 %, or a held-out loss 15 % below its first. One that never got there
+    memorises, and may generalise yet. ``kept_probes``: how far back the onset is looked for.
     """
 
     low: float = -0.15
@@ -51,11 +53,18 @@ class Params:
     gap_above_best: float = 0.04
     ece: float = 0.06
     ece_ratio: float = 2.0
+    learnt_top1: float = 0.30
+    learnt_share: float = 0.15
     kept_probes: int = 64
 
 
 @dataclass(slots=True)
 class _Memory:
+    """``first_loss``, ``top1_best``, ``has_learnt``: kept over attempts, all else begins anew."""
+
+    first_loss: float | None = None
+    top1_best: float | None = None
+    has_learnt: bool = False
     points: int = 0
     best: float | None = None
     second: float | None = None
@@ -76,6 +85,7 @@ class Overconfidence(Detector):
     """Warns on two probes in a row; critical when the held-out loss rises as well."""
 
     name: ClassVar[str] = "overconfidence"
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "overconfident"
     needs: ClassVar[tuple[str, ...]] = (
         BALANCE, "entropy/probe", "confidence/probe", "top1/probe", "ece/probe",
@@ -92,8 +102,10 @@ class Overconfidence(Detector):
     def update(self, frame: StepFrame) -> list[Verdict]:
         """Judge each probe; between probes only note learning rate and held-out loss."""
         if self._gate.enter(frame):
-            self._memory = _Memory()
+            old = self._memory
+            self._memory = _Memory(old.first_loss, old.top1_best, old.has_learnt)
         self._lr.see(frame)
+        self._note_learning(frame)
         balance = frame.values.get(BALANCE)
         warm = self._gate.steps_to_go(frame.step)
         if warm == 0:
@@ -103,7 +115,26 @@ class Overconfidence(Detector):
         if warm or self._memory.points + 1 < WARMUP_POINTS:
             return [self._too_early(frame, warm, balance)]
         self._note(frame, balance)
+        if not self._memory.has_learnt:
+            missing = "the model memorises: nothing held out has been learnt yet to be too sure of"
+            return [unsure(self, frame, missing)]
         return self._judge(frame, balance)
+
+    def _note_learning(self, frame: StepFrame) -> None:
+        """Whether anything held out was ever learnt; what was usual before is no reference."""
+        memory, params = self._memory, self.params
+        top1 = finite(frame, "top1/probe")
+        if top1 is not None:
+            memory.top1_best = max(top1, memory.top1_best or 0.0)
+        loss = next((v for key in LOSSES if (v := finite(frame, key)) is not None), None)
+        if memory.first_loss is None:
+            memory.first_loss = loss
+        if memory.has_learnt or memory.first_loss is None:
+            return
+        right = memory.top1_best is None or memory.top1_best >= params.learnt_top1
+        fell = loss is not None and loss < (1.0 - params.learnt_share) * memory.first_loss
+        if right or fell:
+            memory.has_learnt, memory.best, memory.second = True, None, None
 
     def _too_early(self, frame: StepFrame, warm: int, balance: float) -> Verdict:
         memory = self._memory

@@ -137,3 +137,9 @@ class Signs:
 
     def top1_text(self) -> str:
         return f"top-1 {median(self.top1[-3:]):.3f}" if self.top1 else ""
+
+
+MEMORISES = Cause(
+    "the model memorises: the batch loss falls, the held-out loss never did", 2, 2,
+    "it may generalise yet, or never",
+)  # fmt: skip
