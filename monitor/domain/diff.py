@@ -9,6 +9,7 @@ replaced, which is never wrong, only coarser.
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -32,9 +33,53 @@ _CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORDS = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+|\s+|[^\w\s]")
 
 
+JOINER = "\u200d"
+
+
 def words(text: str) -> list[str]:
-    """Words, single marks and stretches of space; joined they are the text again."""
-    return _WORDS.findall(text)
+    """Words, single marks and stretches of space; joined they are the text again.
+
+    What a reader sees as one character (a letter with its accents, a joined emoji, a flag) is never
+    cut in two.
+    """
+    found: list[str] = _WORDS.findall(text)
+    return found if text.isascii() else _glued(found)
+
+
+def _glued(found: Sequence[str]) -> list[str]:
+    """Pieces that belong to one character, put together; and the words they lie in."""
+    glued: list[list[str]] = []
+    for piece in found:
+        if glued and _belongs(glued[-1], piece):
+            glued[-1].append(piece)
+        else:
+            glued.append([piece])
+    return ["".join(parts) for parts in glued]
+
+
+def _belongs(parts: Sequence[str], piece: str) -> bool:
+    last, first = parts[-1], piece[0]
+    if _extends(first) or last[-1] == JOINER:
+        return True
+    if _is_flag_half(first):
+        return len(parts) == 1 and _is_flag_half(last)
+    return len(parts) > 1 and first.isalnum() and parts[0][0].isalnum() and _extends(last[-1])
+
+
+def _extends(char: str) -> bool:
+    """A combining mark, a variant, a skin tone or a joiner: it has no place of its own."""
+    if char < "\u0300":
+        return False
+    return (
+        char == JOINER
+        or unicodedata.category(char)[0] == "M"
+        or "\U0001f3fb" <= char <= "\U0001f3ff"
+        or "\U000e0020" <= char <= "\U000e007f"
+    )
+
+
+def _is_flag_half(char: str) -> bool:
+    return "\U0001f1e6" <= char <= "\U0001f1ff"
 
 
 def word_diff(left: str, right: str) -> list[Piece]:

@@ -97,3 +97,26 @@ def test_marks_that_belong_together_stay_together_in_long_texts(text: str) -> No
     pieces = word_diff(left, right)
     assert "".join(piece for mark, piece in pieces if mark != "add") == left
     assert "".join(piece for mark, piece in pieces if mark != "cut") == right
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "cut", "add"),
+    [
+        ("a cafe\u0301s x", "a cafe\u0300s x", "cafe\u0301s", "cafe\u0300s"),
+        ("a 👩‍🚀 b", "a 👩‍💻 b", "👩‍🚀", "👩‍💻"),
+        ("a 👍🏽 b", "a 👍🏿 b", "👍🏽", "👍🏿"),
+        ("🇩🇪🇫🇷", "🇩🇪🇫🇮", "🇫🇷", "🇫🇮"),
+        ("यह हिन्दी है", "यह हिन्दू है", "हिन्दी", "हिन्दू"),
+        ("שָׁלוֹם x", "שְׁלוֹם x", "שָׁלוֹם", "שְׁלוֹם"),
+    ],
+)
+def test_what_is_seen_as_one_character_is_never_cut(
+    left: str, right: str, cut: str, add: str
+) -> None:
+    pieces = word_diff(left, right)
+    assert [text for mark, text in pieces if mark == "cut"] == [cut]
+    assert [text for mark, text in pieces if mark == "add"] == [add]
+
+
+def test_many_marks_on_one_letter_are_no_trap() -> None:
+    assert best_of_three("e" + "\u0301" * 60_000, "e" + "\u0300" * 60_000) < 0.2
