@@ -9,7 +9,7 @@ import torch
 
 from trainer_hooks.answers.prompts import PromptSet
 from trainer_hooks.zoo.model import TinyGPT
-from trainer_hooks.zoo.prompts import zoo_prompts
+from trainer_hooks.zoo.prompts import held_out_prompts
 
 
 def load(path: Path, device: str) -> tuple[Any, PromptSet]:
@@ -17,4 +17,4 @@ def load(path: Path, device: str) -> tuple[Any, PromptSet]:
     model = TinyGPT()
     state = torch.load(path, map_location="cpu", weights_only=True)
     model.load_state_dict(state["model"])
-    return model.to(device), zoo_prompts()
+    return model.to(device), held_out_prompts()
