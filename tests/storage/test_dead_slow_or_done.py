@@ -89,26 +89,26 @@ def goes_on(house: Watched) -> None:
 
 
 def falls_silent(house: Watched) -> None:
-    house.wait(20 * MINUTE_S)
+    house.wait(5 * MINUTE_S)
 
 
 def comes_back(house: Watched) -> None:
-    house.wait(20 * MINUTE_S)
+    house.wait(5 * MINUTE_S)
     house.train(3 * MINUTE_S)
 
 
 def hangs(house: Watched) -> None:
-    house.beat(20 * MINUTE_S)
+    house.beat(8 * MINUTE_S)
 
 
 def steps_again(house: Watched) -> None:
-    house.beat(20 * MINUTE_S)
+    house.beat(8 * MINUTE_S)
     house.train(3 * MINUTE_S)
 
 
 def evaluates_for_long(house: Watched) -> None:
     house.send(Phase("p", "evaluation", 100, house.clock()))
-    house.beat(40 * MINUTE_S)
+    house.beat(15 * MINUTE_S)
 
 
 def ended_a_month_ago(house: Watched) -> None:

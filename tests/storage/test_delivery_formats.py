@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
+import time
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -39,7 +41,11 @@ def prepare(database: Database, config: dict[str, Any], format_name: str, name: 
         uow.runs.ensure("run", at=100.0)
         uow.runs.describe("run", RunStart(name, 100.0), at=100.0)
         uow.channels.save(Channel("hook", name, format_name, config))
-        evidence = {"summary": name, "causes": [{"text": "&" * 4000}], "first_action": "x" * 9000}
+        numbers = [[f"detail {number}", float(number), "nats", "usual: 0"] for number in range(80)]
+        evidence = {
+            "summary": name, "causes": [{"text": "&" * 4000}] * 80, "first_action": "x" * 9000,
+            "numbers": numbers,
+        }  # fmt: skip
         uow.alerts.save(replace(an_alert(), evidence=evidence, title="t" * 5000), None)
         uow.outbox.enqueue([a_row()])
 
@@ -76,25 +82,21 @@ class StrictSlack:
         return 0 < len(told["text"]) <= 40_000
 
 
+@pytest.mark.parametrize("base_url", ["http://box:8765", "monitor:8000", ""])
 def test_the_worst_alert_fits_into_slack(
-    database: Database, delivery: Delivery, receiver: Receiver
+    database: Database, clock: FakeClock, receiver: Receiver, base_url: str
 ) -> None:
-    prepare(database, {"url": receiver.url}, "slack", "run " * 1250)
-    receiver.script = [StrictSlack(receiver)]
-    drain(delivery)
-    row, (tried,) = state_of(database)
-    assert (row.state, tried.status, tried.error) == ("sent", 200, "")
-
-
-def test_a_base_address_without_a_scheme_makes_no_button(
-    database: Database, clock: FakeClock, receiver: Receiver
-) -> None:
-    prepare(database, {"url": receiver.url}, "slack", "run")
+    """A name of 5,000 characters, 80 details, and an address that is none."""
+    name = "run " * 1250
+    prepare(database, {"url": receiver.url}, "slack", name)
     receiver.script = [StrictSlack(receiver)]
     sender = HttpSender(allow_private=["127.0.0.0/8"])
-    drain(Delivery(database, clock, "one", sender, base_url="monitor:8000"))
-    assert state_of(database)[0].state == "sent"
-    assert "actions" not in receiver.got[0][1].decode()
+    drain(Delivery(database, clock, "one", sender, base_url=base_url))
+    row, (tried,) = state_of(database)
+    assert (len(name), row.state, tried.status, tried.error) == (5000, "sent", 200, "")
+    said = receiver.got[0][1].decode()
+    assert ("actions" in said) == base_url.startswith("http://")
+    assert json.loads(said)["text"].startswith("run run ")
 
 
 def test_blocks_that_are_refused_are_said_in_plain_text_once(
@@ -123,16 +125,25 @@ def test_what_is_refused_twice_is_given_up_and_shows_why(
     assert [tried.error for tried in tries] == ["no_text", "still no_text"]
 
 
+def nowhere(host: str, port: int) -> list[str]:
+    raise socket.gaierror(-2, f"no such name: {host}")
+
+
+def slow(handler: BaseHTTPRequestHandler) -> None:
+    time.sleep(0.6)
+    cut(handler)
+
+
 @pytest.mark.parametrize("name", [name for name in FORMATS if load_format(name).sender == "http"])
 def test_the_secret_is_nowhere_whatever_happens(
     database: Database,
-    delivery: Delivery,
     receiver: Receiver,
     clock: FakeClock,
     caplog: pytest.LogCaptureFixture,
     name: str,
 ) -> None:
-    """Refused with the address repeated, cut off, refused for good; all loggers at DEBUG."""
+    """Not resolved, refused with the address repeated, cut off, too slow, refused for good; and
+    another one taken. All loggers at DEBUG."""
     caplog.set_level(logging.DEBUG)
     for logger in list(logging.root.manager.loggerDict):
         caplog.set_level(logging.DEBUG, logger=logger)
@@ -146,10 +157,14 @@ def test_the_secret_is_nowhere_whatever_happens(
     }
     prepare(database, config, name, "run")
     echo = f"who is {config['url']} {MARKER}?".encode()
-    receiver.script = [(500, {}, echo), cut, (404, {}, echo)]
-    for _ in range(4):
-        drain(delivery)
+    drain(Delivery(database, clock, "one", HttpSender(resolver=nowhere)))
+    hasty = HttpSender(allow_private=["127.0.0.0/8"], longest_s=0.3)
+    receiver.script = [(500, {}, echo), cut, slow, (404, {}, echo), 200]
+    for _ in range(5):
         clock.advance(700.0)
+        drain(Delivery(database, clock, "one", hasty))
+    clock.advance(6.5 * 3600.0)  # what was given up is told once more
+    drain(Delivery(database, clock, "one", hasty))
     assert not [record for record in caplog.records if MARKER in record.getMessage()]
     assert MARKER not in caplog.text
     row, tries = state_of(database)
@@ -157,9 +172,12 @@ def test_the_secret_is_nowhere_whatever_happens(
     assert MARKER not in "".join(tried.error for tried in tries) + row.last_error
     assert MARKER.encode() not in (row.payload or b"")
     if name != "pagerduty":  # whose address is its own
-        assert [tried.status for tried in tries] == [500, None, 404]
-        assert tries[0].error.startswith("who is ")
-        assert "…" in tries[0].error
+        assert [tried.status for tried in tries] == [None, 500, None, None, 404]
+        assert tries[0].error == "the name cannot be resolved"
+        assert tries[1].error.startswith("who is ")
+        assert "…" in tries[1].error
+        with database.read() as uow:
+            assert [row.state for row, _ in uow.outbox.of_alert("alert1")] == ["gave_up", "sent"]
 
 
 def test_a_channel_nothing_here_can_send_to_says_so(database: Database, delivery: Delivery) -> None:
