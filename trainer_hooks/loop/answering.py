@@ -10,6 +10,7 @@ from typing import Any
 from trainer_hooks.loop.allowance import Allowance
 from trainer_hooks.loop.guard import Errors
 from trainer_hooks.loop.options import Options
+from trainer_hooks.loop.ranks import cut_by
 from trainer_hooks.wire import Event, PhaseName, Record
 
 PART = "answers"
@@ -20,8 +21,10 @@ class InPartsError(Exception):
 
 
 def _is_in_parts(model: Any) -> bool:
-    return hasattr(model, "parameters") and any(
-        hasattr(parameter, "placements") for parameter in model.parameters()
+    return (
+        bool(cut_by(model))
+        or hasattr(model, "parameters")
+        and any(hasattr(parameter, "placements") for parameter in model.parameters())
     )
 
 

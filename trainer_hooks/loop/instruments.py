@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from trainer_hooks.loop.guard import Errors
+from trainer_hooks.loop.ranks import cut_by
 from trainer_hooks.loop.together import Together
 from trainer_hooks.schedule import Schedule
 from trainer_hooks.signals import SIGNALS
@@ -26,6 +27,11 @@ log = logging.getLogger("trainer_hooks")
 
 NOTICE_STEPS = 2
 """Steps after which signals say what they found out about the loop."""
+
+
+OF_THE_OPTIMIZER = {"learning_rate"}
+"""Signals that do not look at the model."""
+WAKE_CUT = "fully_shard(model): parts that are DTensors are measured as the whole"
 
 
 class Instruments:
@@ -97,8 +103,13 @@ class Instruments:
             self._together = Together(self._not_together)
             self._schedule.is_shared = True
         subject = Subject(model, optimizers, parameters, extras, world)
+        cut = cut_by(model)
         for name, place in SIGNALS.items():
-            self._build(name, place, subject)
+            if cut and name not in OF_THE_OPTIMIZER:
+                # Its norms would be those of a part, and its forward pass would wait for others.
+                self.asleep.append(Asleep(name, f"a model not cut up by {cut}", WAKE_CUT))
+            else:
+                self._build(name, place, subject)
 
     def _not_together(self, reason: str) -> None:
         self._tell(f"the model is in parts and {reason}: norms are not measured", {"scope": "none"})

@@ -57,6 +57,24 @@ def is_first() -> bool:
     return rank == 0
 
 
+def cut_by(model: Any) -> str:
+    """What has cut the model into parts that only all ranks together can use; "" if nothing has.
+
+    Parts that are DTensors are not meant: those say how they add up to the whole.
+    """
+    if place()[1] == 1 or not hasattr(model, "modules"):
+        return ""
+    for module in model.modules():
+        if any(kind.__name__ == "FullyShardedDataParallel" for kind in type(module).__mro__):
+            return "FullyShardedDataParallel"
+    for parameter in model.parameters():
+        if hasattr(parameter, "ds_id") and hasattr(parameter, "ds_tensor"):
+            return "DeepSpeed ZeRO-3"
+        if getattr(parameter, "tensor_model_parallel", False):
+            return "tensor parallelism"
+    return ""
+
+
 def holds_replica(model: Any) -> bool:
     """Whether the model is wrapped so that all ranks hold the same weights."""
     return any(kind.__name__ == "DistributedDataParallel" for kind in type(model).__mro__)
