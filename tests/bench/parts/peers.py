@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from tests.bench.parts.calls import VALUES, Call
 from tests.bench.parts.gpt import Loop
+from tests.bench.parts.timing import Act
 
-ROUNDS = 7
+PACKAGES = ("wandb", "tensorboard", "trackio")
 
 
 @contextmanager
-def installed(*packages: str) -> Iterator[str]:
-    """The packages on the path, and their folder; needs a package index."""
+def installed() -> Iterator[str]:
+    """The packages on the path, and a folder to write into; needs a package index."""
     with tempfile.TemporaryDirectory() as folder:
-        words = ["-m", "pip", "install", "-q", "--target", folder, *packages]
+        words = ["-m", "pip", "install", "-q", "--target", folder, *PACKAGES]
         subprocess.run([sys.executable, *words], check=True, timeout=400)
         sys.path.append(folder)
         os.environ |= {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_DIR": folder,
@@ -33,33 +33,25 @@ def installed(*packages: str) -> Iterator[str]:
             sys.path.remove(folder)
 
 
-def interleaved(*acts: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
-    """Median time (ms) of each, one after the other in every round."""
-    took: list[list[float]] = [[] for _ in acts]
-    for _ in range(rounds):
-        for place, act in enumerate(acts):
-            began = time.perf_counter()
-            act()
-            took[place].append(1000 * (time.perf_counter() - began))
-    return [statistics.median(times) for times in took]
-
-
-def wandb_watch_ms() -> float:
-    """What ``wandb.watch(log="all")`` adds to a step on which it fires."""
+@contextmanager
+def wandb_watch() -> Iterator[dict[str, Act]]:
+    """A plain training step and one on which ``wandb.watch(log="all")`` fires."""
     wandb: Any = import_module("wandb")
-    plain, watched = Loop(), Loop()
+    plain, seen = Loop(), Loop()
     run = wandb.init(project="bench", mode="offline")
-    run.watch(watched.model, log="all", log_freq=1)
+    run.watch(seen.model, log="all", log_freq=1)
+
+    def step() -> None:
+        float(plain.step())
 
     def fire() -> None:
-        run.log({"loss": float(watched.step())})
+        run.log({"loss": float(seen.step())})
 
-    without, with_it = interleaved(lambda: float(plain.step()), fire)
+    yield {"plain_step": step, "wandb_watch_step": fire}
     run.finish()
-    return with_it - without
 
 
-def tensorboard_histograms_ms(folder: str) -> float:
+def tensorboard_histograms(folder: str) -> Act:
     """Histograms of all weights and gradients."""
     writer: Any = import_module("torch.utils.tensorboard").SummaryWriter(folder)
     loop = Loop()
@@ -70,13 +62,19 @@ def tensorboard_histograms_ms(folder: str) -> float:
             writer.add_histogram(f"weights/{name}", parameter, 1)
             writer.add_histogram(f"gradients/{name}", parameter.grad, 1)
 
-    return interleaved(write)[0]
+    return write
 
 
-def trackio_call_ms(values: dict[str, float]) -> float:
-    """One log call with these scalars."""
+@contextmanager
+def calls() -> Iterator[dict[str, Call]]:
+    """One log call of Trackio and of W&B with the same 300 scalars."""
     trackio: Any = import_module("trackio")
+    wandb: Any = import_module("wandb")
     trackio.init(project="bench")
-    (took,) = interleaved(lambda: trackio.log(dict(values)), rounds=50)
+    run = wandb.init(project="bench", mode="offline")
+    yield {
+        "trackio": lambda _step: trackio.log(dict(VALUES)),
+        "wandb": lambda _step: run.log(dict(VALUES)),
+    }
     trackio.finish()
-    return took
+    run.finish()
