@@ -133,10 +133,13 @@ class TemplateLeak(Detector):
         if len(memory.window) < params.batches or self._gate.steps_to_go(frame.step):
             return []
         mean = sum(one.share for one in memory.window) / len(memory.window)
+        if mean <= usual + params.calm_excess:  # whatever chance does: no need to ask
+            memory.onset = None
+            return self._at_start(frame, usual)
         if mean > usual + max(params.excess, params.noise_sds * self._mean_sd()):
             memory.onset = memory.onset or self._first(usual)
             return [self._leak(frame, mean, usual, memory.onset)]
-        if mean <= usual + max(params.calm_excess, 2.0 * self._mean_sd()):
+        if mean <= usual + 2.0 * self._mean_sd():
             memory.onset = None
             return self._at_start(frame, usual)
         return []

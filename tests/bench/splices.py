@@ -21,6 +21,8 @@ POSITIONS = (0.2, 0.35, 0.5, 0.65, 0.8)
 BEFORE, AFTER = 900, 1600
 """Points of the history that are judged, before and after the onset."""
 FEWEST = 500
+SMOOTH_POINTS = 50
+"""A batch loss is frozen at its running mean, not at one lucky batch."""
 LOSSES = ("loss/train", "loss/heldout", "loss/probe")
 
 
@@ -147,6 +149,30 @@ def _judge(shape: Shape, before: int, onset: int, rows: Sequence[Row]) -> Tried:
     if shape.cause and any("grad_norm/total" in row.values for row in rows):
         right = shape.cause in hit.cause
     return Tried(shape.name, off <= 0.1, hit.opened - onset, off, right, len(early), healthy)
+
+
+def frozen(rows: Sequence[Row], key: str, share: float) -> tuple[int, list[Row]]:
+    """The run with one loss frozen from a share of its points on; the first frozen step."""
+    having = [index for index, row in enumerate(rows) if key in row.values]
+    width = SMOOTH_POINTS if key == "loss/train" else 1
+    start, level, smooth = having[int(share * len(having))], None, 0.0
+    out: dict[int, float] = {}
+    for number, index in enumerate(having):
+        loss = rows[index].values[key]
+        smooth = loss if number == 0 else smooth + (loss - smooth) / width
+        if index == start:
+            level = smooth
+        # An evaluation has no noise of its own to keep: a little is made.
+        noise = loss - smooth if width > 1 else 0.0005 * ((number * 7919) % 13 - 6)
+        out[index] = loss if level is None else level + noise
+    kept = ("lr/", "tokens_seen")
+    return rows[start].step, [
+        replace(row, values={
+            **{name: v for name, v in row.values.items() if name.startswith(kept)},
+            **({key: out[index]} if index in out else {}),
+        })
+        for index, row in enumerate(rows)
+    ]  # fmt: skip
 
 
 def figures(tried: Sequence[Tried]) -> dict[str, object]:

@@ -15,39 +15,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tests.bench.parts.zoo_truth import EXPECTED, OF_THE_MACHINE
 from tests.fixtures.traces import Told
 from tests.fixtures.zoo_runs import judge_batches, read_batches, train_recorded, write_batches
+from trainer_hooks.zoo.faults import FAULTS
 
-ANY_STEP = 10_000
-CAUGHT_BY: dict[str, tuple[int, tuple[str, ...]]] = {
-    "stale_loader": (20, ("stale_data",)),
-    "over_training": (400, ("overconfidence", "stale_data")),
-    "no_decay": (ANY_STEP, ("norm_blowup", "effective_lr_decay")),
-    "zero_lr": (40, ("dead_update", "loss_plateau")),
-    "nan_loss": (1, ("non_finite",)),
-    "bad_batch": (5, ("loss_spike",)),
-    "slow_loader": (150, ("data_stall",)),
-    "frozen_layer": (40, ("dead_update",)),
-    "bf16_weights": (200, ("dead_update",)),
-    "resume_noopt": (50, ("resume_jump",)),
-    "lr_times_ten": (50, ("resume_jump", "loss_spike", "divergence")),
-    "template_leak": (50, ("template_leak",)),
-    "label_shift": (200, ("train_heldout_gap", "divergence", "slow_drift")),
-    "counted_twice": (50, ("resume_jump", "train_heldout_gap", "loss_spike", "divergence")),
-    "dropout_in_eval": (200, ("train_heldout_gap", "slow_drift")),
-    "source_regression": (300, ("source_regression",)),
-    "starved_source": (100, ("data_drift", "source_regression")),
-    "slow_progress": (450, ("loss_plateau",)),
-    "short_answers": (450, ("answers_drift",)),
-    "rank_desync": (51, ("rank_desync",)),
-    "same_seed": (151, ("rank_twins",)),
-}
-"""By fault: within how many steps of the onset it has to be found, and by whom."""
-
+ALL = tuple(FAULTS)
 QUICK = ("stale_loader", "bad_batch", "frozen_layer", "control_lr_restart")
 ONSET_SLACK = 0.1
-OF_THE_MACHINE = ("throughput_drop", "straggler", "behind_plan")
-"""They judge real times: on a machine that others use they are right, and beside the point."""
 
 
 @dataclass(slots=True)
@@ -65,12 +40,14 @@ class Judged:
     @property
     def caught(self) -> Told | None:
         """The first alert of the right detector in time."""
-        limit, detectors = CAUGHT_BY.get(self.truth["fault"], (0, ()))
-        onset = self.truth["onset"]
+        if self.is_sound:
+            return None
+        expected, onset = EXPECTED[self.truth["fault"]], self.truth["onset"]
         right = [
             told
             for told in self.told
-            if told.detector in detectors and onset <= told.opened <= onset + limit
+            if told.detector in expected.detectors
+            and onset <= told.opened <= onset + expected.limit
         ]
         return min(right, key=lambda told: told.opened) if right else None
 

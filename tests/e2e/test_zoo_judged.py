@@ -5,7 +5,8 @@ import pytest
 pytest.importorskip("torch")
 
 from monitor.detectors import DETECTORS  # noqa: E402
-from tests.bench.zoo import CAUGHT_BY, Judged, figures  # noqa: E402
+from tests.bench.parts.zoo_truth import EXPECTED  # noqa: E402
+from tests.bench.zoo import Judged, figures  # noqa: E402
 from tests.fixtures.traces import Told  # noqa: E402
 from tests.fixtures.zoo_runs import (  # noqa: E402
     judge_batches,
@@ -63,8 +64,8 @@ def test_a_kept_run_is_judged_the_same(starved, tmp_path):
 
 def test_every_fault_has_somebody_who_has_to_find_it():
     spoilt = {name for name in FAULTS if not fault_class(name).is_control}
-    assert spoilt == set(CAUGHT_BY)
-    assert {name for _, names in CAUGHT_BY.values() for name in names} <= set(DETECTORS)
+    assert spoilt == set(EXPECTED)
+    assert {name for one in EXPECTED.values() for name in one.detectors} <= set(DETECTORS)
 
 
 def told(detector, opened, severity="warning", onset=None):
