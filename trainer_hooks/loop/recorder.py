@@ -28,6 +28,8 @@ from trainer_hooks.signals.base import UNDEFINED
 from trainer_hooks.wire import Event
 
 OWN_COST_STEPS = 50
+READ_S = 1.0
+"""What waits on a device is fetched this often at least: a loop of slow steps has few due ones."""
 AUTO = "auto"
 
 
@@ -69,6 +71,9 @@ class Recorder:
         self._said_plain_mean = False
         self._has_blamed = False
         self._counted_s = 0.0
+        self._read_at_s = time.monotonic()
+        # From the step before the first: a packed copy of one row would be one too many.
+        schedule.sampled("step", self.done, 0.0)
 
     def step(
         self, number: int, loss: Any, tokens: int | None, grad_norm: Any, *, hook_s: float
@@ -89,10 +94,20 @@ class Recorder:
         row.fed, self._fed = self._fed, []
         self._add_ranks(row)
         self._reader.add(row)
-        if self._reader.is_waiting and self._schedule.due("step", number):
-            self._reader.turn()
-            self._schedule.sampled("step", number, 0.0)
+        if self._reader.is_waiting:
+            self._read_device(number)
         self._link.reached(number, self.tokens_seen)
+
+    def _read_device(self, number: int) -> None:
+        """Take what arrived from a device, and send for what waits there since."""
+        now_s = time.monotonic()
+        is_due = self._schedule.due("step", number)
+        if not is_due and now_s - self._read_at_s < READ_S:
+            return
+        self._read_at_s = now_s
+        self._reader.turn()
+        if is_due:
+            self._schedule.sampled("step", number, 0.0)
 
     def served(self, batch: Any, fingerprint: Any) -> None:
         """The loader gave a batch: hash its rows where they lie, and keep a bounded sample."""
