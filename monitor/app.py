@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from fastapi import Depends, FastAPI
 from fastapi.telemetry import TelemetryConfig
 from starlette.concurrency import run_in_threadpool
+from starlette.middleware.gzip import GZipMiddleware
 
 from monitor import resources
 from monitor.api.application import Application
@@ -61,6 +62,9 @@ from monitor.storage.engine import open_database
 _log = logging.getLogger("monitor.app")
 
 PING_EVERY_S = 60.0
+PACKED_BYTES = 4_096
+PACKED_LEVEL = 4
+"""Larger answers are packed where the asker takes it; higher levels cost more than they save."""
 WEBHOOK_CHANNEL = "webhook"
 NO_TELEMETRY: TelemetryConfig = {
     "auto_configure": False,
@@ -89,6 +93,7 @@ def create_app(settings: Settings) -> FastAPI:
         telemetry=NO_TELEMETRY,
     )
     app.state.keys = Keys(_secret(settings.ingest_token), _secret(settings.read_token))
+    app.add_middleware(GZipMiddleware, minimum_size=PACKED_BYTES, compresslevel=PACKED_LEVEL)
     app.add_middleware(
         Guard,
         names=[settings.host, *settings.allowed_hosts, *_base_host(settings)],

@@ -54,7 +54,10 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The same prompt in two samplings; a side that has no such answer is None."""
+    """The same prompt in two samplings; a side that has no such answer is None.
+
+    ``traits``: those of both sides, each measured once.
+    """
 
     prompt_id: str
     prompt: str
@@ -64,6 +67,7 @@ class Pair:
     differs: tuple[str, ...]
     verdict: str
     fate: Fate
+    traits: tuple[Traits | None, Traits | None] = (None, None)
 
     @property
     def comparable(self) -> bool:
@@ -100,20 +104,33 @@ def pair_up(
 def _pair(prompt_id: str, left: Answer | None, right: Answer | None, with_diff: bool) -> Pair:
     shown = right or left
     prompt = shown.prompt if shown is not None else ""
-    if left is None or right is None:
+    before = None if left is None else traits(left)
+    after = None if right is None else traits(right)
+    if left is None or right is None or before is None or after is None:
         side = "earlier" if left is None else "later"
         said = f"no {side} answer to this prompt"
-        return Pair(prompt_id, prompt, left, right, (), (), said, "missing")
+        return Pair(prompt_id, prompt, left, right, (), (), said, "missing", (before, after))
     differs = what_differs(left, right)
-    diff = tuple(word_diff(left.text, right.text)) if with_diff else ()
-    said = verdict(left, right, differs)
-    return Pair(prompt_id, prompt, left, right, diff, differs, said, fate(left, right, differs))
+    return Pair(
+        prompt_id, prompt, left, right,
+        tuple(word_diff(left.text, right.text)) if with_diff else (),
+        differs,
+        _said(left, right, before, after, differs),
+        _fate(left, right, before, after, differs),
+        (before, after),
+    )  # fmt: skip
 
 
 def fate(left: Answer, right: Answer, differs: Sequence[str] = ()) -> Fate:
     """Worse or better by the reference answer and the checks; without either, an answer that is
     much shorter and much surer is called worse.
     """
+    return _fate(left, right, traits(left), traits(right), differs)
+
+
+def _fate(
+    left: Answer, right: Answer, before: Traits, after: Traits, differs: Sequence[str]
+) -> Fate:
     if differs:
         return "apart"
     quality = _quality(left, right)
@@ -122,7 +139,7 @@ def fate(left: Answer, right: Answer, differs: Sequence[str] = ()) -> Fate:
     if left.text == right.text:
         return "same"
     known = left.reference_nll is not None or bool(left.checks)
-    return "worse" if not known and _is_shrunk(traits(left), traits(right)) else "changed"
+    return "worse" if not known and _is_shrunk(before, after) else "changed"
 
 
 def _quality(left: Answer, right: Answer) -> int:
@@ -151,9 +168,14 @@ def what_differs(left: Answer, right: Answer) -> tuple[str, ...]:
 
 def verdict(left: Answer, right: Answer, differs: Sequence[str] = ()) -> str:
     """In few words, such as "38 % shorter, surer (0.41 -> 0.62)"."""
+    return _said(left, right, traits(left), traits(right), differs)
+
+
+def _said(
+    left: Answer, right: Answer, before: Traits, after: Traits, differs: Sequence[str]
+) -> str:
     if differs:
         return f"not comparable: {', '.join(differs)} changed"
-    before, after = traits(left), traits(right)
     said = [
         _length_word(before, after),
         _confidence_word(before, after),

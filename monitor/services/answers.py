@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields
 from typing import Any
 
-from monitor.domain.answer import Pair, pair_up, traits
+from monitor.domain.answer import Pair, Traits, pair_up
 from monitor.domain.diff import is_rough
 from monitor.domain.run import Run
 from monitor.errors import NotFound
 from monitor.services.days import day_before, day_of
 from monitor.services.views import AnswerPairs, PairView, SamplingView
 from monitor.storage.base import UnitOfWork
-from trainer_hooks.wire import Answer, to_plain
+from trainer_hooks.wire import Answer
 
 __all__ = ["day_of", "samplings", "side_by_side"]
 
@@ -21,6 +21,9 @@ BRIEF_PROMPT = 200
 
 LONG = ("text", "prompt", "token_ids", "token_texts", "token_logprobs", "token_entropies")
 """Fields of an answer that a list of all prompts does without."""
+
+FIELDS = tuple(one.name for one in fields(Answer))
+SHORT_FIELDS = tuple(name for name in FIELDS if name not in LONG)
 
 
 def samplings(uow: UnitOfWork, run: Run) -> list[SamplingView]:
@@ -67,8 +70,7 @@ def side_by_side(
 def _answers(
     uow: UnitOfWork, run: Run, sampling: SamplingView | None, prompt: str | None
 ) -> list[Answer]:
-    found = uow.answers.of_sampling(run.id, sampling.id) if sampling else []
-    return found if prompt is None else [one for one in found if one.prompt_id == prompt]
+    return uow.answers.of_sampling(run.id, sampling.id, prompt) if sampling else []
 
 
 def _named(known: list[SamplingView], wanted: str) -> SamplingView:
@@ -79,11 +81,12 @@ def _named(known: list[SamplingView], wanted: str) -> SamplingView:
 
 
 def _view(pair: Pair, brief: bool) -> PairView:
-    view = PairView(
+    short = brief and len(pair.prompt) > BRIEF_PROMPT
+    return PairView(
         prompt_id=pair.prompt_id,
-        prompt=pair.prompt,
-        left=_answer(pair.left),
-        right=_answer(pair.right),
+        prompt=pair.prompt[:BRIEF_PROMPT] + "…" if short else pair.prompt,
+        left=_answer(pair.left, pair.traits[0], brief),
+        right=_answer(pair.right, pair.traits[1], brief),
         diff=list(pair.diff),
         comparable=pair.comparable,
         differs=list(pair.differs),
@@ -91,22 +94,13 @@ def _view(pair: Pair, brief: bool) -> PairView:
         fate=pair.fate,
         rough=bool(pair.left and pair.right and is_rough(pair.left.text, pair.right.text)),
     )
-    if not brief:
-        return view
-    short = pair.prompt[:BRIEF_PROMPT] + ("…" if len(pair.prompt) > BRIEF_PROMPT else "")
-    return replace(view, prompt=short, left=_cut(view.left), right=_cut(view.right))
 
 
-def _cut(side: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if side is None else {k: v for k, v in side.items() if k not in LONG}
-
-
-def _answer(answer: Answer | None) -> dict[str, Any] | None:
-    if answer is None:
+def _answer(answer: Answer | None, numbers: Traits | None, brief: bool) -> dict[str, Any] | None:
+    if answer is None or numbers is None:
         return None
-    numbers = traits(answer)
-    fields: dict[str, Any] = to_plain(answer)
-    return fields | {
+    known = {name: getattr(answer, name) for name in (SHORT_FIELDS if brief else FIELDS)}
+    return known | {
         "length": numbers.length,
         "words": len(answer.text.split()),
         "confidence": numbers.confidence,

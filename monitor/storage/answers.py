@@ -52,8 +52,10 @@ class SqlAnswers:
         )
         return [dict(row) for row in self._connection.execute(query).mappings()]
 
-    def of_sampling(self, run: str, sampling: str) -> list[Answer]:
+    def of_sampling(self, run: str, sampling: str, prompt: str | None = None) -> list[Answer]:
         query = sa.select(_ANSWER.body).where(_ANSWER.run == run, _ANSWER.sampling == sampling)
+        if prompt is not None:
+            query = query.where(_ANSWER.prompt == prompt)
         bodies = self._connection.execute(query.order_by(_ANSWER.prompt)).scalars()
         return [Answer(**record_from_plain(body)) for body in bodies]
 

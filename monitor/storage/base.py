@@ -288,7 +288,10 @@ class Answers(Protocol):
         """Each sampling: id, weights_step, at, attempt, count, prompt_set_hash; oldest first."""
         ...
 
-    def of_sampling(self, run: str, sampling: str) -> list[Answer]: ...
+    def of_sampling(self, run: str, sampling: str, prompt: str | None = None) -> list[Answer]:
+        """Its answers by prompt, or that to one prompt alone."""
+        ...
+
     def numbers(self, run: str) -> list[tuple[str, str, dict[str, Any]]]:
         """(sampling, prompt, numbers) of all answers, without their texts.
 
