@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,9 +12,11 @@ import numpy as np
 from monitor.domain.log import Column, ColumnFrame, LogEntry
 from monitor.services.judging import DetectionEngine
 from tests.fixtures.traces import Told, judge
+from trainer_hooks.wire import RunEnd
 
 DROPPED_SHARE = 0.2
 SHUFFLED_TOGETHER = 8
+STEPS_A_BATCH = 64
 CADENCE = 50
 DENSE_SHARE = 0.5
 """A series with values on more than half of the rows is one of every step."""
@@ -57,7 +59,7 @@ def shuffled(log: Sequence[LogEntry]) -> list[LogEntry]:
     Attempts do not overtake each other: the next one begins when the last one's batches are there.
     """
     chance, out = random.Random(0), []
-    for group in _groups(log):
+    for group in _groups([piece for entry in log for piece in _pieces(entry)]):
         order = list(range(len(group)))
         chance.shuffle(order)
         there: set[int] = set()
@@ -67,6 +69,33 @@ def shuffled(log: Sequence[LogEntry]) -> list[LogEntry]:
             through = group[whole - 1].through_step if whole else _before(group)
             out.append(replace(group[place], through_step=through))
     return [replace(entry, pos=pos) for pos, entry in enumerate(out, start=1)]
+
+
+def _pieces(entry: LogEntry) -> Iterator[LogEntry]:
+    """A large batch as several of few steps, what it tells of the run with the first one."""
+    steps = sorted({int(step) for frame in entry.frames for step in frame.steps})
+    ends = steps[STEPS_A_BATCH - 1 :: STEPS_A_BATCH]
+    if len(steps) <= STEPS_A_BATCH:
+        yield entry
+        return
+    first, records = -1, tuple(r for r in entry.records if not isinstance(r, RunEnd))
+    for end in ends if ends[-1] == steps[-1] else [*ends, steps[-1]]:
+        frames = tuple(_between(frame, first, end) for frame in entry.frames)
+        through = entry.through_step if end == steps[-1] else end
+        if end == steps[-1]:
+            records += tuple(r for r in entry.records if isinstance(r, RunEnd))
+        yield replace(entry, frames=frames, records=records, through_step=through)
+        first, records = end, ()
+
+
+def _between(frame: ColumnFrame, after: int, to: int) -> ColumnFrame:
+    inside = (frame.steps > after) & (frame.steps <= to)
+    columns = {
+        key: Column(column.values[inside], None if column.present is None else
+                    column.present[inside])
+        for key, column in frame.columns.items()
+    }  # fmt: skip
+    return ColumnFrame(frame.steps[inside], frame.times[inside], columns)
 
 
 def _before(group: Sequence[LogEntry]) -> int:
