@@ -17,8 +17,10 @@ IGNORE_INDEX = -100
 ECE_BINS = 15
 SLICE_ROWS = 256
 """Tokens whose logits are looked at in one go: bounds the memory of the statistics."""
+TABLE_SCALARS = 1 << 22
+"""Logits looked at in one go, of a large vocabulary: two float32 tables of them take 32 MiB."""
 CACHED_SCALARS = 1 << 18
-"""Logits looked at in one go on a CPU: they stay in its cache while they are passed over again."""
+"""The same on a CPU: they stay in its cache while they are passed over again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +77,8 @@ def token_statistics(logits_NV: Tensor, targets_N: Tensor, vocab: int) -> dict[s
     """Per-token statistics, each [N], computed in slices of at most ``SLICE_ROWS`` tokens."""
     import torch
 
-    count, rows = len(targets_N), SLICE_ROWS
-    if logits_NV.device.type == "cpu":
-        rows = min(rows, max(8, CACHED_SCALARS // vocab))
+    scalars = CACHED_SCALARS if logits_NV.device.type == "cpu" else TABLE_SCALARS
+    count, rows = len(targets_N), min(SLICE_ROWS, max(8, scalars // vocab))
     raw = torch.empty(len(_RAW), count, device=logits_NV.device)
     tables = torch.empty(2, min(rows, count), vocab, device=logits_NV.device)
     for start in range(0, count, rows):

@@ -7,7 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from trainer_hooks.signals import update  # noqa: E402
+from tests.bench.parts.memory import MIB, peak_mib  # noqa: E402
+from trainer_hooks.signals import change, update  # noqa: E402
 from trainer_hooks.signals.base import UNDEFINED, AsleepError, Subject  # noqa: E402
 from trainer_hooks.signals.change import _on_device, measure_change  # noqa: E402
 from trainer_hooks.signals.groups import named_parameters  # noqa: E402
@@ -184,6 +185,31 @@ def test_a_tensor_beyond_the_bound_is_measured_on_its_leading_rows(monkeypatch):
     signal.after_update(1)
     found = signal.measure(1)
     assert float(found["update_ratio/other"]) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_group_that_does_not_fit_takes_no_more_memory_than_one_that_does(monkeypatch, dtype):
+    """Eight matrices of one group and one beyond the bound: 6 MiB as float32, 1 MiB at a time."""
+    bound, chunk = 1 << 20, 1 << 14
+    monkeypatch.setattr(update, "MAX_COPY_BYTES", bound)
+    monkeypatch.setattr(change, "CHUNK", chunk)
+    layers = [nn.Linear(256, 400, bias=False, dtype=dtype) for _ in range(8)]
+    model = nn.ModuleDict({f"layer{i}_up_proj": layer for i, layer in enumerate(layers)})
+    model["lm_head"] = nn.Linear(256, 3000, bias=False, dtype=dtype)
+    signal = Update(subject_of(model))
+    changed: dict[str, float] = {}
+    for step in range(1, 7):
+        peak = peak_mib(lambda step=step: signal.before_update(step))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter[::2].mul_(2)
+        peak += peak_mib(lambda step=step: signal.after_update(step))
+        assert peak * MIB <= bound + 6 * 8 * chunk  # a second look is at chunks in float64
+        found = {key: float(value) for key, value in signal.measure(step).items()}
+        assert len({key.split("/")[1] for key in found}) == 1, "one portion at a time"
+        changed |= found
+    assert 0.5 < changed["update_ratio/mlp_in"] <= 1
+    assert changed["update_coverage/head"] == pytest.approx(0.5, rel=0.01)
 
 
 def test_specs_name_exactly_what_is_measured():
