@@ -2,7 +2,8 @@
 
 ``python -m tests.bench.delivery [--kills N] [--alerts N]``. The last line is JSON: messages the
 storm's receiver took, alerts lost and told twice, messages of the outage and of the flapping, and
-the 95th percentile from the POST of the value that crosses to the receiver's socket, in seconds.
+the 95th percentile from the call of ``step()`` that crosses, in a training loop with the hooks at
+their default settings, to the receiver's socket, in seconds.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ import random
 import sys
 import tempfile
 import time
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+
+import httpx
+import torch
 
 from monitor.clock import FakeClock
 from monitor.domain.rule import Rule
@@ -24,10 +29,14 @@ from tests.faults import storm
 from tests.faults.receiver import Receiver
 from tests.faults.test_kill_nine import Server, wait_for, weather
 from tests.fixtures.house import House
+from trainer_hooks import watch
 
 RUNS = 10
 STEPS = 1000
-POLL_S = 0.005
+STEP_S = 0.08
+QUIET_STEPS = 25
+EACH_STEPS = 12
+"""Steps between two crossings: a second, so that no two share a batch."""
 
 
 def storm_under_kills(folder: Path, kills: int, seed: int) -> storm.Account:
@@ -38,32 +47,67 @@ def storm_under_kills(folder: Path, kills: int, seed: int) -> storm.Account:
         try:
             weather(server, receiver, random.Random(seed), kills)
             server.start()
-            wait_for(storm.told_of_all(server, receiver), 600.0, "all alerts to be told")
+            told = storm.told_of_all(server, receiver)
+            wait_for(told, 600.0, "all alerts to be told", every_s=0.5)
             return storm.account(server, receiver)
         finally:
             server.kill()
 
 
+class TimedReceiver(Receiver):
+    """Notes when each POST came to its socket."""
+
+    def __init__(self) -> None:
+        self.came: list[float] = []
+        super().__init__()
+
+    def misbehave(self, handler: BaseHTTPRequestHandler, headers: dict[str, str]) -> str:
+        self.came.append(time.monotonic())
+        return ""
+
+
 def latencies(folder: Path, alerts: int) -> list[float]:
-    """Seconds from the POST of each crossing value to the receiver, through a real server."""
+    """Seconds from each step that crosses to the receiver, through the hooks and a real server."""
     folder.mkdir()
-    took = []
-    with Receiver() as receiver:
+    with TimedReceiver() as receiver:
         server = Server(folder, f"sqlite:///{folder / 'latency.db'}", receiver)
         try:
             server.start()
-            blowing = storm.Storm(server)
-            blowing.make_rules()
-            blowing.blow(0)
-            for number in range(1, alerts + 1):
-                before, began = len(receiver.messages()), time.monotonic()
-                blowing.blow(number)
-                while len(receiver.messages()) == before and time.monotonic() - began < 30.0:
-                    time.sleep(POLL_S)
-                took.append(time.monotonic() - began)
+            for number in range(alerts):
+                rule = {"id": f"rule-{number}", "name": f"rule {number}", "value": 0.5, "k": 1}
+                made = httpx.post(
+                    f"{server.url}/api/v1/rules", json={**rule, "series": f"crossing/{number}"}
+                )
+                made.raise_for_status()
+            crossed = training_that_crosses(server.url, folder / "spool", alerts)
+            wait_for(lambda: len(receiver.came) >= alerts, 30.0, "the last message")
         finally:
             server.kill()
-    return took
+    if len(receiver.came) != alerts:
+        raise AssertionError(f"{len(receiver.came)} messages of {alerts} alerts")
+    return [came - at for at, came in zip(crossed, receiver.came, strict=True)]
+
+
+def training_that_crosses(url: str, spool: Path, alerts: int) -> list[float]:
+    """A small training loop with the hooks as they come; the instants of the crossing steps."""
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.Tanh(), torch.nn.Linear(128, 8))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    crossed: list[float] = []
+    with watch(model, optimizer, name="crossing", server=url, spool_dir=str(spool)) as w:
+        for step in range(QUIET_STEPS + alerts * EACH_STEPS):
+            loss = model(torch.randn(16, 64)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            number, rest = divmod(step - QUIET_STEPS, EACH_STEPS)
+            if number >= 0 and rest == 0:
+                w.log({f"crossing/{number}": 1.0})
+                crossed.append(time.monotonic())
+            w.step(loss=loss, tokens=1024)
+            time.sleep(STEP_S)
+    return crossed
 
 
 def house(folder: Path) -> House:
@@ -116,7 +160,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="watchkeeper-delivery-") as made:
         folder = Path(made)
         took = sorted(latencies(folder / "latency", options.alerts))
-        say(f"to the socket: median {took[len(took) // 2]:.3f} s, slowest {took[-1]:.3f} s")
+        say(f"step to socket: median {took[len(took) // 2]:.3f} s, slowest {took[-1]:.3f} s")
         grouped, flaps = outage(folder / "outage"), flapping(folder / "flapping")
         say(f"outage of {RUNS} runs: {grouped} messages; {STEPS} flapping steps: {flaps}")
         found = storm_under_kills(folder / "storm", options.kills, options.seed)

@@ -86,12 +86,14 @@ class Server:
         return answer.json()
 
 
-def wait_for(condition: Callable[[], object], limit_s: float, what: str) -> None:
+def wait_for(
+    condition: Callable[[], object], limit_s: float, what: str, *, every_s: float = 0.05
+) -> None:
     """Wait until the condition holds."""
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, f"waited {limit_s:.0f} s for {what}"
-        time.sleep(0.05)
+        time.sleep(every_s)
 
 
 def kill_often(
@@ -298,7 +300,8 @@ def test_a_storm_of_alerts_to_a_flaky_receiver_under_kills(
         try:
             hits = weather(server, receiver, random.Random(seed), kills)
             server.start()
-            wait_for(storm.told_of_all(server, receiver), 600.0, "all alerts to be told")
+            told = storm.told_of_all(server, receiver)
+            wait_for(told, 600.0, "all alerts to be told", every_s=0.5)
             found = storm.account(server, receiver)
         finally:
             server.kill()
