@@ -42,10 +42,10 @@ def wandb_watch() -> Iterator[dict[str, Act]]:
     run.watch(seen.model, log="all", log_freq=1)
 
     def step() -> None:
-        float(plain.step())
+        plain.step().item()
 
     def fire() -> None:
-        run.log({"loss": float(seen.step())})
+        run.log({"loss": seen.step().item()})
 
     yield {"plain_step": step, "wandb_watch_step": fire}
     run.finish()
