@@ -145,11 +145,30 @@ def test_sigterm_ends_every_watch_of_a_process(tmp_path: Path) -> None:
         assert ends == {("r", "terminated"), ("other", "terminated")}
 
 
-@pytest.mark.parametrize("code", ["", "raise ValueError", "w.close()", "os.kill(os.getpid(), 15)"])
-def test_a_server_that_never_answers_holds_nobody(code: str, tmp_path: Path) -> None:
+def test_ctrl_c_is_an_interruption(tmp_path: Path) -> None:
+    with StubServer() as server:
+        process = script(tmp_path, server.url, "while True: time.sleep(0.01)")
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        returned, said = ended(process, time.monotonic())
+        assert returned == -signal.SIGINT
+        assert "KeyboardInterrupt" in said
+        end = last_words(server)
+        assert (end["status"], end["error"], end["last_step"]) == ("interrupted", None, 50)
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [("", 0), ("w.close()", 0), ("raise ValueError", 1), ("os.kill(os.getpid(), 15)", -15)],
+)
+def test_a_server_that_never_answers_holds_nobody(
+    code: str, exit_code: int, tmp_path: Path
+) -> None:
     with black_hole() as url:
         process = script(tmp_path, url, code)
-        ended(process, time.monotonic())
+        returned, _ = ended(process, time.monotonic())
+        assert returned == exit_code
         (left,) = adopt(tmp_path / "spool", server=None)
         tally = left.outbox.account.read()
         left.release()
