@@ -20,14 +20,17 @@ AFTER = "after a stall"
 class Params:
     """``enter`` and ``leave``: share of the time of the last ``window`` steps spent waiting.
     ``without_worst``: one long wait is an event, not starvation; without it the share must still be
-    this high. ``least``: fewer waits than this say nothing. ``notable_steps``: a stall this many
-    times the usual step is followed up. ``worth_saying_s``: one that cost less and did no harm is
-    not mentioned. ``near_steps``: how far back a sampling may lie to be named. ``giant_s`` and
-    ``giant_steps``: a single wait beyond both is told by itself, once."""
+    this high. ``least_lost_s``: since its onset it has cost that much; a machine that shares its
+    processors makes steps of milliseconds wait for some. ``least``: fewer waits than this say
+    nothing. ``notable_steps``: a stall this many times the usual step is followed up.
+    ``worth_saying_s``: one that cost less and did no harm is not mentioned. ``near_steps``: how far
+    back a sampling may lie to be named. ``giant_s`` and ``giant_steps``: a single wait beyond both
+    is told by itself, once."""
 
     enter: float = 0.05
     leave: float = 0.02
     without_worst: float = 0.02
+    least_lost_s: float = 0.5
     window: int = 100
     least: int = 20
     notable_steps: float = 1.0
@@ -50,6 +53,7 @@ class _Memory:
     stalls: list[float] = field(default_factory=list)
     """Steps of the long waits since the onset: their rhythm."""
     open: bool = False
+    telling: bool = False
     paused: bool = False
     skip: int = 0
     sampled_step: int | None = None
@@ -64,6 +68,7 @@ class DataStall(Detector):
     """Warns when more than 5 % of the time is waiting; and when progress fell after a stall."""
 
     name: ClassVar[str] = "data_stall"
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "the loop waits for data"
     needs: ClassVar[tuple[str, ...]] = (
         "data_wait_s", "data_wait_share", "step_s", "loss/train", *HELDOUT, "lr/*", "pressure_*",
@@ -89,7 +94,7 @@ class DataStall(Detector):
     def update(self, frame: StepFrame) -> list[Verdict]:
         """Take the step's wait and losses."""
         if self._gate.enter(frame):
-            self._memory.waits, self._memory.onset = [], None
+            self._memory.waits, self._memory.onset, self._memory.telling = [], None, False
             self._after.rewind(frame.step)
         self._lr.see(frame)
         block = self._after.see(frame)
@@ -193,14 +198,25 @@ class DataStall(Detector):
         if share > params.enter and rest > params.without_worst:
             if memory.onset is None:
                 self._begin(waits)
-            memory.open = True
-            evidence = self._evidence(frame, share)
-            return [said(self, frame, "bad", "warning", "starved", evidence=evidence)]
+            return self._costly(frame, share)
         if share < params.leave:
             memory.usual_s = median(waits)
-            memory.onset = None
+            memory.onset, memory.telling = None, False
             return [said(self, frame, "calm", "info", "fed")] if memory.open else []
         return []
+
+    def _costly(self, frame: StepFrame, share: float) -> list[Verdict]:
+        """Starved: that is told once it has cost something."""
+        memory = self._memory
+        if memory.lost_s < self.params.least_lost_s:
+            return []
+        if not memory.telling and memory.onset is not None:
+            memory.telling = memory.was_starved = True
+            at = (int(memory.onset[0]), memory.onset[1])
+            self._after.begin(*at, memory.lost_s, self._lr.changes)
+        memory.open = True
+        evidence = self._evidence(frame, share)
+        return [said(self, frame, "bad", "warning", "starved", evidence=evidence)]
 
     def _begin(self, waits: list[float]) -> None:
         """The onset is the first wait of the window that stands out of what was usual before."""
@@ -214,10 +230,6 @@ class DataStall(Detector):
         memory.onset = above[0] if above else memory.waits[0]
         memory.lost_s = sum(max(0.0, row[2] - usual) for row in above)
         memory.stalls = [row[0] for row in above if _is_long(row)][-32:]
-        memory.was_starved = True
-        self._after.begin(
-            int(memory.onset[0]), memory.onset[1], memory.lost_s, self._lr.changes
-        )  # fmt: skip
 
     def _evidence(self, frame: StepFrame, share: float) -> Evidence:
         memory, onset = self._memory, self._memory.onset or self._memory.waits[0]
@@ -258,8 +270,9 @@ class DataStall(Detector):
         if sampled is not None and frame.step - sampled <= self.params.near_steps:
             text = f"the sampling of answers at step {sampled:,} took the loader's processors"
             found.append(Cause(text, 1, 2, "it ran just before"))
-        found.append(_pattern(memory.stalls, long / len(memory.waits)))
-        return tuple(found)
+        pattern = _pattern(memory.stalls, long / len(memory.waits))
+        # A rhythm says more than a busy machine, which slows the loader without one.
+        return (pattern, *found) if pattern.signs_seen else (*found, pattern)
 
     # -- what it did afterwards -------------------------------------------------------------------
 

@@ -26,13 +26,15 @@ LOSS = "loss/train"
 
 @dataclass(frozen=True, slots=True)
 class Params:
-    """``hot_of``: a lone hot batch is data; three of the last five are the model.
+    """``hot_of``: a lone hot batch is data; three of the last five are the model, and two
+    where a gradient norm beyond ten times its median agrees.
     ``calm_z``, ``calm_points``: back in its own noise for twenty points in a row.
     ``new_level_points``: a loss that stays up so long has found another level: what is usual is
     learnt anew. ``causes_points``: its causes are looked for in the first few points only.
     Heat and gradients: see there."""
 
     hot_of: tuple[int, int] = (3, 5)
+    hot_with_gradient: tuple[int, int] = (2, 5)
     calm_z: float = 3.0
     calm_points: int = 20
     new_level_points: int = 300
@@ -58,9 +60,10 @@ class _Memory:
 
 
 class LossSpike(Detector):
-    """Warns at three hot points of five, or at one with a gradient norm beyond ten times usual."""
+    """Warns at three hot points of five, or at two with a gradient ten times usual."""
 
     name: ClassVar[str] = "loss_spike"
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "loss spike"
     needs: ClassVar[tuple[str, ...]] = (LOSS, *NEEDS)
     hold: ClassVar[Hold] = Hold(k=1, m=1, calm=20)
@@ -102,9 +105,11 @@ class LossSpike(Detector):
         del memory.recent[: -self.params.hot_of[1]]
 
     def _is_spike(self) -> bool:
-        hot = sum(point[2] for point in self._memory.recent)
+        recent, (fewest, of) = self._memory.recent, self.params.hot_with_gradient
+        if sum(point[2] for point in recent) >= self.params.hot_of[0]:
+            return True
         of_gradient = self._companions.grad_ratio > self.params.companions.grad_hot
-        return hot >= self.params.hot_of[0] or of_gradient
+        return of_gradient and sum(point[2] for point in recent[-of:]) >= fewest
 
     def _open(self, heat: Heat) -> None:
         memory = self._memory

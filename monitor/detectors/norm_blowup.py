@@ -20,6 +20,7 @@ from monitor.detectors.base import (
     Verdict,
 )
 from monitor.detectors.gate import Gate
+from monitor.detectors.saying import by_group
 
 PREFIX = "weight_norm/"
 
@@ -32,8 +33,11 @@ class Params:
     this share of t apart, else three of them are one. ``growth``: nor below 3x the
     post-warm-up minimum: groups that start small find their size by growing 2.5x in healthy runs,
     real blow-ups reached 5x to 20x. ``jump``: between two samples no training explains
-    this. ``collapse``: a tenth of what it was is a dead net. ``late_groups``: start at zero by
-    design, and grow by design until ``late_share`` of the tokens."""
+    this. ``collapse``: a tenth of what it was is a dead net. ``late_share``: of the plan, before
+    which every group may still be finding its size; ``late_groups`` start at zero by design, and
+    have ``late_steps_unplanned`` for it where there is no plan. ``raised``: a learning rate that
+    rises by this factor between two steps after the warm-up was raised by somebody;
+    ``near_steps``: at most so long before a jump."""
 
     exponent: float = 0.8
     exponent_clear: float = 0.6
@@ -47,6 +51,8 @@ class Params:
     late_steps_unplanned: int = 1000
     late_groups: tuple[str, ...] = ("lora",)
     kept_samples: int = 128
+    raised: float = 1.3
+    near_steps: int = 100
 
 
 @dataclass(slots=True)
@@ -67,8 +73,9 @@ class NormBlowup(Detector):
     """Critical on growth exponents above 0.8, warning on a jump, critical on a collapse."""
 
     name: ClassVar[str] = "norm_blowup"
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "weight norm blow-up"
-    needs: ClassVar[tuple[str, ...]] = ("weight_norm/*",)
+    needs: ClassVar[tuple[str, ...]] = ("weight_norm/*", "lr/*")
     kinds: ClassVar[tuple[str, ...]] = (
         "pretrain", "continued", "sft", "preference", "rl", "other",
     )  # fmt: skip
@@ -79,16 +86,27 @@ class NormBlowup(Detector):
         self._facts = facts
         self._gate = Gate()
         self._groups: dict[str, _Group] = {}
+        self._rate = 0.0
+        self._raised: list[float] = []
 
     def update(self, frame: StepFrame) -> list[Verdict]:
         """Judge each group whose norm this step brings."""
         if self._gate.enter(frame):
             self._rewind(frame.step)
+        self._note_rate(frame)
         verdicts: list[Verdict] = []
         for key, norm in frame.values.items():
             if key.startswith(PREFIX) and math.isfinite(norm):
                 verdicts += self._take(frame, key.removeprefix(PREFIX), norm)
         return verdicts
+
+    def _note_rate(self, frame: StepFrame) -> None:
+        """A learning rate that somebody raised: [step, before, after]; no warm-up does that."""
+        rate = max(by_group(frame, "lr").values(), default=0.0)
+        warm = frame.step - (self._gate.run_first_step or 0) < WARMUP_STEPS
+        if not warm and self._rate > 0.0 and rate > self.params.raised * self._rate:
+            self._raised = [float(frame.step), self._rate, rate]
+        self._rate = rate or self._rate
 
     def _rewind(self, first_step: int) -> None:
         """A new attempt goes on from samples it owns; what lies beyond its start never was."""
@@ -115,8 +133,11 @@ class NormBlowup(Detector):
     def _still_growing_by_design(self, name: str, group: _Group, step: int) -> bool:
         if not group.from_zero and name not in self.params.late_groups:
             return False
+        return self._is_early(step, self.params.late_steps_unplanned)
+
+    def _is_early(self, step: int, unplanned: int = 0) -> bool:
         planned = self._facts.facts.get("planned_steps")
-        limit = self.params.late_share * planned if planned else self.params.late_steps_unplanned
+        limit = self.params.late_share * planned if planned else unplanned
         return bool(step - (self._gate.run_first_step or 0) < limit)
 
     def _too_early(self, frame: StepFrame, name: str, steps: int) -> list[Verdict]:
@@ -133,7 +154,7 @@ class NormBlowup(Detector):
         if previous and self._jumped(previous, norm, frame.step - start, start):
             self._restart(group, frame, norm)
             return [self._bad(frame, name, group, "warning", "jump", norm, previous[2])]
-        if self._gate.steps_to_go(frame.step):
+        if self._gate.steps_to_go(frame.step) or self._is_early(frame.step):
             return []
         exponent = self._exponent(group, frame.step, norm, start)
         if exponent is None:
@@ -210,11 +231,22 @@ class NormBlowup(Detector):
             series=(f"{PREFIX}{name}", f"effective_lr/{name}", f"update_ratio/{name}"),
             numbers=numbers,
             summary=summary,
-            causes=(CAUSES[reason],),
+            causes=self._causes(reason, group.onset_step),
             first_action=ACTIONS[reason],
             clears=f"three samples with a growth exponent below {self.params.exponent_clear}.",
         )
         return self._verdict(frame, name, "bad", severity, reason, evidence)
+
+    def _causes(self, reason: str, onset: int) -> tuple[Cause, ...]:
+        """A raised learning rate before the onset, or what else it may be."""
+        usual = CAUSES[reason]
+        if not self._raised or reason == "collapse":
+            return (usual,)
+        step, before, after = self._raised
+        if reason == "jump" and step < onset - self.params.near_steps:
+            return (usual,)
+        text = f"the learning rate was raised x{after / before:.3g} at step {int(step):,}"
+        return (Cause(text, 2, 2, f"from {before:.3g} to {after:.3g}"), usual)
 
     def _words(
         self, reason: str, name: str, norm: float, before: float, exponent: float | None, onset: int
@@ -252,11 +284,14 @@ class NormBlowup(Detector):
         return {
             "gate": self._gate.snapshot(),
             "groups": {name: asdict(group) for name, group in self._groups.items()},
+            "rate": self._rate,
+            "raised": list(self._raised),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self._gate = Gate(**state["gate"])
         self._groups = {name: _Group(**group) for name, group in state["groups"].items()}
+        self._rate, self._raised = state["rate"], list(state["raised"])
 
 
 TITLES = {"jump": "weight norm jump", "collapse": "weights collapsed"}

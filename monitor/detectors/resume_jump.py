@@ -261,7 +261,7 @@ class ResumeJump(Detector):
     def _causes(self, times: float) -> tuple[Cause, ...]:
         memory, params = self._memory, self.params
         before = self._nearest(memory.first_step)
-        rate = memory.own[-1][2] if memory.own else memory.lr
+        rate = max((point[2] for point in memory.own), default=memory.lr)
         found: list[Cause] = []
         if before[2] > 0.0 and rate > params.lr_ratio * before[2]:
             text = f"the learning rate is x{rate / before[2]:.3g} of what it was at this step"

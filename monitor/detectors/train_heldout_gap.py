@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from monitor.detectors.base import (
+    WARMUP_STEPS,
     Cause,
     Detector,
     Evidence,
@@ -37,7 +38,9 @@ class Params:
     fine-tunes end 1 % above their best. ``evals_in_a_row``: three. ``train_share``: and the train
     loss went on falling meanwhile, by 1 % at least. ``jump_nats``, ``jump_sd``: a gap that opens
     within two evaluations by more than both, while the train loss falls ``train_fell_nats``.
-    ``jump_points``: batches the train loss between two evaluations must be the median of.
+    ``jump_past``: the evaluations after the warm-up whose steps say what is usual, at least
+    ``jump_fewest``. ``jump_evals``: it stays open for so many: one evaluation after few or easy
+    batches is luck. ``jump_points``: batches the train loss between two must be the median of.
     ``learnt_top1``, ``learnt_share``: a held-out loss that never fell is no over-fitting: the model
     memorises, and may grok yet. ``metric_gain``: accuracy that rose so much since the loss turned:
     worse by loss, not by metric. ``kept_evals``: looked back on."""
@@ -51,6 +54,9 @@ class Params:
     jump_nats: float = 0.15
     jump_sd: float = 5.0
     train_fell_nats: float = 0.10
+    jump_evals: int = 2
+    jump_past: int = 25
+    jump_fewest: int = 3
     jump_points: int = 16
     train_points: int = 50
     learnt_top1: float = 0.30
@@ -227,43 +233,48 @@ class TrainHeldoutGap(Detector):
         return fell and now.held > best.held + self._rise_limit()
 
     def _mark_turn(self) -> None:
-        """It turned at the evaluation after its best: as far as is remembered."""
+        """It turned after its best evaluation: as far as is remembered."""
         memory = self._memory
         best = memory.best or memory.evals[0]
         later = [one for one in memory.evals if one.step > best.step]
-        begin = later[0] if later else memory.evals[-1]
-        memory.open, memory.onset_step, memory.onset_at = "overfit", begin.step, begin.t
+        begin = best if later else memory.evals[-1]
+        memory.open, memory.onset_step, memory.onset_at = "overfit", begin.step + 1, begin.t
         memory.gap_before = best.gap
 
     def _has_jumped(self) -> bool:
-        """The gap opened within two evaluations, by a fall of the train loss."""
-        params, evals = self.params, self._memory.evals
+        """The gap opened within two evaluations, by a fall of the train loss, and stays open."""
+        params, evals, stays = self.params, self._memory.evals, self.params.jump_evals
         if len(evals) < params.evals or evals[-1].points < params.jump_points:
             return False
         if not self._has_learnt():
             return False
-        past = evals[:-2][-9:]
+        warm = (self._gate.run_first_step or 0) + WARMUP_STEPS
+        past = [one for one in evals[: -1 - stays] if one.step >= warm][-params.jump_past :]
         steps = [b.gap - a.gap for a, b in zip(past, past[1:], strict=False)]
+        if len(steps) < params.jump_fewest:
+            return False
         usual = median(steps)
         sd = max(MAD_TO_SD * median([abs(step - usual) for step in steps]), abs(usual), 0.01)
-        for back in (1, 2):
-            before, now = evals[-1 - back], evals[-1]
-            opened = now.gap - before.gap - back * usual
-            if (
-                opened > max(params.jump_nats, params.jump_sd * sd)
-                and before.train - now.train > params.train_fell_nats
+        limit = max(params.jump_nats, params.jump_sd * sd)
+        for back in (stays, stays + 1):
+            before = evals[-1 - back]
+            later = [(one, back - i) for i, one in enumerate(reversed(evals[-stays:]))]
+            if all(
+                one.gap - before.gap - count * usual > limit
+                and before.train - one.train > params.train_fell_nats
+                for one, count in later
             ):
-                self._mark_jump(evals[-back], before)
+                self._mark_jump(before)
                 return True
         return False
 
-    def _mark_jump(self, first: _Eval, before: _Eval) -> None:
+    def _mark_jump(self, before: _Eval) -> None:
         memory, params, best = self._memory, self.params, self._memory.best
         level = best.held if best else 0.0
         if memory.evals[-1].held > level + max(params.rise_nats, params.rise_share * level):
             self._mark_turn()  # the held-out loss went up as well: more than easy batches
         elif not memory.open:
-            memory.open, memory.onset_step, memory.onset_at = "jump", first.step, first.t
+            memory.open, memory.onset_step, memory.onset_at = "jump", before.step + 1, before.t
             memory.gap_before = before.gap
 
     def _still_open(self, turned: bool) -> bool:
