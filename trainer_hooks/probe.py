@@ -19,6 +19,9 @@ SLICE_ROWS = 256
 """Tokens whose logits are looked at in one go: bounds the memory of the statistics."""
 TABLE_SCALARS = 1 << 22
 """Logits looked at in one go, of a large vocabulary: two float32 tables of them take 32 MiB."""
+HEAD_ROWS = 64
+"""Tokens that go through a head on its own at once: with the tables of their statistics, and a copy
+in float32, they take what the logits of ``SLICE_ROWS`` tokens would take."""
 CACHED_SCALARS = 1 << 18
 """The same on a CPU: they stay in its cache while they are passed over again."""
 
@@ -169,14 +172,14 @@ def expected_calibration_error(confidence_N: Tensor, right_N: Tensor) -> Tensor:
 
 
 def forward_slices(model: Any, probe: Probe, rows: int) -> Iterator[Tensor]:
-    """Logits [rows * T, V] of consecutive rows of the probe, or of at most 256 tokens each where
+    """Logits [rows * T, V] of consecutive rows of the probe, or of at most 64 tokens each where
     the forward gives hidden states and a head."""
     for start in range(0, len(probe.inputs_BT), rows):
         inputs = probe.inputs_BT[start : start + rows]
         out = probe.forward(model, inputs) if probe.forward else logits_of(model(inputs))
         if isinstance(out, tuple):
             hidden, head = out
-            for part in hidden.reshape(-1, hidden.shape[-1]).split(SLICE_ROWS):
+            for part in hidden.reshape(-1, hidden.shape[-1]).split(HEAD_ROWS):
                 yield part @ head.T if hasattr(head, "T") else head(part)
         else:
             yield out.reshape(-1, out.shape[-1])

@@ -5,6 +5,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+from tests.bench.parts.memory import MIB, peak_mib  # noqa: E402
+from trainer_hooks import probe as probe_module  # noqa: E402
 from trainer_hooks.probe import Probe, calibration  # noqa: E402
 from trainer_hooks.signals import probe as probe_signal  # noqa: E402
 from trainer_hooks.signals.base import AsleepError, Subject  # noqa: E402
@@ -115,3 +117,19 @@ def test_a_target_beyond_the_logits_is_an_error_not_a_crash(model, ids):
     signal = ProbeSignal(Subject(model, [], [], {"probe": Probe(ids, ids + VOCAB)}))
     with pytest.raises(ValueError, match="outside the vocabulary"):
         signal.measure(1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_head_apart_takes_no_more_memory_than_the_logits_of_256_tokens(dtype, monkeypatch):
+    vocab, width = 20_000, 8
+    emb = nn.Embedding(16, width, dtype=dtype)
+    model = nn.ModuleDict({"emb": emb, "head": nn.Linear(width, vocab, False, dtype=dtype)})
+    ids = torch.arange(1024).view(4, 256) % 16
+    forward = lambda m, inputs: (m["emb"](inputs), m["head"])  # noqa: E731
+    probe = Probe(ids, ids, forward=forward)
+    signal = ProbeSignal(Subject(model, [], [], {"probe": probe}))
+    signal.measure(1)
+    assert peak_mib(lambda: signal.measure(2)) * MIB <= 256 * vocab * 4
+    # On a device the tables of the statistics are larger than in a CPU's cache.
+    monkeypatch.setattr(probe_module, "CACHED_SCALARS", probe_module.TABLE_SCALARS)
+    assert peak_mib(lambda: signal.measure(3)) * MIB <= 256 * vocab * 4
