@@ -259,7 +259,7 @@ class AnswersDrift(Detector):
             summary=f"answers of step {now.step:,} are {said} than those of step {then.step:,}"
             f" ({found.pairs} prompts){_quality_words(found)}",
             causes=_causes(found),
-            first_action="Read a few answers side by side; then see what the data became since.",
+            first_action="read a few answers side by side; then see what the data became since.",
             clears="two samplings in a row that are not shorter or surer, or that are better",
         )
         return Verdict(

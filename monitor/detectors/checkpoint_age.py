@@ -41,7 +41,7 @@ class CheckpointAge(Detector):
     """Warns when the next checkpoint is overdue by 2.5 of the longest recent intervals."""
 
     name: ClassVar[str] = "checkpoint_age"
-    title: ClassVar[str] = "no checkpoint for long"
+    title: ClassVar[str] = "no checkpoint"
     needs: ClassVar[tuple[str, ...]] = ("step_s", "loss/train")
     kinds: ClassVar[tuple[str, ...]] = (
         "pretrain", "continued", "sft", "preference", "rl", "other",

@@ -104,7 +104,10 @@ class DataDrift(Detector):
             "that is meant is declared with phase('data_mix').",
             clears="32 batches in a row near the reference.",
         )
-        return said(self, frame, "bad", severity, "shift", subject=subject, evidence=evidence)
+        title = f"{self.title} ({subject})" if subject else self.title
+        return said(
+            self, frame, "bad", severity, "shift", subject=subject, title=title, evidence=evidence
+        )  # fmt: skip
 
     def _is_far(self, key: str, feed: Feed) -> bool:
         params = self.params

@@ -293,7 +293,10 @@ class DeadUpdate(Detector):
         key = subject or "total"
         if key not in self._bad:
             self._bad.append(key)
-        return said(self, frame, "bad", severity, reason, subject=subject, evidence=evidence)
+        return said(
+            self, frame, "bad", severity, reason, subject=subject, evidence=evidence,
+            title=_title(reason, subject.removesuffix(" coverage")),
+        )  # fmt: skip
 
     def _over(self, frame: StepFrame, key: str) -> list[Verdict]:
         """Calm words, only where there was something to be calm about."""
@@ -335,3 +338,16 @@ def _thin_causes(frozen: bool, was_whole: bool) -> tuple[Cause, ...]:
 
 
 ROUNDING = "weights are kept in bfloat16 without a master copy: small updates round to nothing"
+
+
+def _title(reason: str, group: str) -> str:
+    """What a phone shows in one line."""
+    titles = {
+        "nothing_changed": "steps change no weight at all",
+        "group_unchanged": f"steps do not change {group}",
+        "zero_learning_rate": "the learning rate is 0",
+        "off_schedule": "the learning rate is off its schedule",
+        "frozen_part": f"part of {group} is never updated",
+        "rounded_away": f"small updates of {group} are rounded away",
+    }
+    return titles.get(reason, DeadUpdate.title)

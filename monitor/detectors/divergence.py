@@ -157,6 +157,7 @@ class Divergence(Detector):
             ("train loss", heat.loss, "nats", f"was {memory.level:.3f} before"),
             ("hot points in a row", float(memory.run_points), "", "spikes recover within 20"),
         ]
+        row = f" ({memory.run_points} points in a row)" if memory.run_points else ""
         worse = f" That is more than the {begun:.3f} it began with." if heat.loss > begun else ""
         evidence = Evidence(
             rule=reason,
@@ -170,7 +171,7 @@ class Divergence(Detector):
             series=(LOSS, "grad_norm/total", "lr/*", "repeat_share"),
             numbers=tuple(numbers),
             summary=f"Train loss {heat.loss:.3f} against {memory.level:.3f} before step "
-            f"{onset:,}, and it does not come back ({memory.run_points} points in a row).{worse}",
+            f"{onset:,}, and it does not come back{row}.{worse}",
             causes=tuple(Cause(**cause) for cause in memory.causes),
             first_action="stop the run; go back about 100 steps before the onset and leave out the "
             "next 200 to 500 batches; if it comes again, lower the learning rate.",

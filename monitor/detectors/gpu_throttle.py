@@ -149,7 +149,11 @@ class GpuThrottle(Detector):
             "than let the card swing.",
             clears=f"{self.params.samples + self.hold.calm} samples in a row that are not.",
         )
-        return said(self, frame, "bad", "warning", evidence.rule, subject=name, evidence=evidence)
+        title = f"{who} is held back"
+        return said(
+            self, frame, "bad", "warning", evidence.rule, subject=name, title=title,
+            evidence=evidence,
+        )  # fmt: skip
 
     def _slow_causes(self, card: _Card) -> tuple[Cause, ...]:
         heat, says = card.last.get("gpu_temperature_c"), bool(card.last.get("gpu_throttle"))

@@ -359,7 +359,7 @@ class LossPlateau(Detector):
         )
         title = "top-1 flat, top-10 still improving: wait" if improving else self.title
         if reason == "no_progress":
-            title = "no progress since the start"
+            title = "no progress at all"
         return self._verdict(frame, "bad", severity, reason, evidence, title)
 
     def _numbers(self, key: str, window: Window) -> tuple[tuple[str, float, str, str], ...]:

@@ -30,6 +30,10 @@ class Params:
     grad_hot_ratio: float = 10.0
 
 
+ZERO_LOSS = "zero_loss_with_broken_gradient"
+WORDS = {"loss": "the loss", "grad_norm": "the gradient"}
+
+
 @dataclass(slots=True)
 class _Memory:
     onset_step: int | None = None
@@ -78,7 +82,7 @@ class NonFinite(Detector):
         if any(key.startswith(WEIGHTS) for key in broken):
             return "weights_not_finite"
         if grads and frame.values.get("loss/train") == 0.0:
-            return "zero_loss_with_broken_gradient"
+            return ZERO_LOSS
         if grads and self._memory.grads >= self.params.grad_in_a_row:
             return "gradient_not_finite"
         return None
@@ -119,6 +123,7 @@ class NonFinite(Detector):
 
     def _evidence(self, frame: StepFrame, broken: list[str], reason: str) -> Evidence:
         memory, shown = self._memory, ", ".join(sorted(broken)[:4])
+        zero = " The loss says 0 exactly: it is no good one." if reason == ZERO_LOSS else ""
         return Evidence(
             rule=reason,
             version=self.version,
@@ -128,7 +133,7 @@ class NonFinite(Detector):
             series=tuple(sorted(broken)[:8]),
             numbers=(("series that are not finite", float(len(broken)), "", shown),),
             summary=f"{memory.first} stopped being a number at step {memory.onset_step:,}; "
-            f"now not finite: {shown}.",
+            f"now not finite: {shown}.{zero}",
             causes=self._causes(reason),
             first_action="stop the run; go back to the last checkpoint before this step. Weights "
             "that hold a NaN never recover.",
@@ -158,8 +163,15 @@ class NonFinite(Detector):
     ) -> Verdict:
         return Verdict(
             self.name, "", judgement, "critical", reason, frame.step, frame.t, frame.attempt,
-            self.title, evidence,
+            self._title(judgement), evidence,
         )  # fmt: skip
+
+    def _title(self, judgement: Judgement) -> str:
+        """Which number it was, first of all."""
+        name = self._memory.first.partition("/")[0]
+        if judgement != "bad" or not name:
+            return self.title
+        return f"{WORDS.get(name, self._memory.first)} is not a number"
 
     def snapshot(self) -> dict[str, Any]:
         return {"attempt": self._attempt, "memory": asdict(self._memory)}

@@ -34,6 +34,7 @@ WORDS = {
     "batches": ("serve the very same batch", "batch_hash"),
     "shards": ("hold the very same shard of the weights", "shard_checksum"),
 }
+TITLES = {"batches": "train on the same batches", "shards": "hold the same shard of the weights"}
 
 
 class RankTwins(Detector):
@@ -79,7 +80,13 @@ class RankTwins(Detector):
         if sum(watched.recent) < self.params.bad_of:
             return []
         evidence = self._evidence(subject, watched, ranks)
-        return [said(self, frame, "bad", "critical", "equal", subject=subject, evidence=evidence)]
+        title = f"ranks {TITLES[subject]}"
+        return [
+            said(
+                self, frame, "bad", "critical", "equal", subject=subject, title=title,
+                evidence=evidence,
+            )
+        ]  # fmt: skip
 
     def _evidence(self, subject: str, watched: _Watched, ranks: int) -> Evidence:
         words, name = WORDS[subject]

@@ -148,7 +148,7 @@ class SamplerInterference(Detector):
             numbers=_numbers(found),
             summary=f"{who}: {found.words()}",
             causes=(_cause(who, found),) if found.hurt else (),
-            first_action="Give the sampler another device or fewer threads, or raise its --nice.",
+            first_action="give the sampler another device or fewer threads, or raise its --nice.",
             clears="two sampling windows in a row without an effect",
         )
 

@@ -143,7 +143,16 @@ class Straggler(Detector):
         evidence = self._evidence(slow, excess)
         return [
             *verdicts,
-            said(self, frame, "bad", "warning", "slow_rank", subject=subject, evidence=evidence),
+            said(
+                self,
+                frame,
+                "bad",
+                "warning",
+                "slow_rank",
+                subject=subject,
+                evidence=evidence,
+                title=f"rank {slow[-1].rank} holds up the others",
+            ),  # fmt: skip
         ]
 
     def _evidence(self, slow: list[_Sample], excess_s: float) -> Evidence:

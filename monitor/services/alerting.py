@@ -96,7 +96,7 @@ def _lines(
     alert: Alert, run: Run | None, so_far: Toll, moment: str, link: str, runbook: str
 ) -> list[str]:
     evidence = alert.evidence
-    lines = [str(evidence.get("summary") or "")]
+    lines = [_sentence(str(evidence.get("summary") or ""))]
     if moment == "resolved":
         lines = [f"It lasted from step {alert.onset_step:,} to {alert.resolved_step or 0:,}."]
         return [*lines, f"Show: {link}" if link else ""]
@@ -115,7 +115,7 @@ def _named(label: str, address: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    return text if text.endswith(".") else f"{text}."
+    return text if text.endswith((".", "!", "?")) or not text else f"{text}."
 
 
 def _so_far(run: Run | None, so_far: Toll) -> str:

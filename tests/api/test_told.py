@@ -87,7 +87,7 @@ def test_incident_history_label_and_digest(server: Running) -> None:
     assert [one["id"] for one in detail["incident_alerts"]] == [alert["id"]]
     digest = server.get("/api/v1/digest")
     assert digest["headline"].endswith("1 run, 1 needs a look")
-    assert any(line.startswith("Open: numbers are no longer finite") for line in digest["lines"])
+    assert any(line.startswith("Open: the loss is not a number") for line in digest["lines"])
     assert server.client.get("/api/v1/digest?zone=Mars/Base").status_code == 422
     body = {"by": "kim", "was_fine": True}
     assert server.client.post(f"/api/v1/alerts/{alert['id']}/resolve", json=body).status_code == 202
