@@ -30,9 +30,10 @@ from monitor.detectors.tuned import parameters
 from monitor.domain.log import LogEntry
 from monitor.services.judging import DetectionEngine, load_all
 from tests.bench import zoo
-from tests.bench.parts.baselines import BASELINES, curve_of, points_of
+from tests.bench.parts.baselines import BASELINES, curve_of, judged_by, points_of
 from tests.bench.parts.cases import RUNS, Case, kept, recorded, spliced
 from tests.bench.parts.cases import zoo as zoo_cases
+from tests.bench.parts.demands import demands
 from tests.bench.parts.rivals import RIVALS, Rivals, rivals
 from tests.bench.parts.scoring import (
     SECONDS_A_DAY,
@@ -69,7 +70,12 @@ class Bench:
         steps = [int(frame.steps[i]) for e in log for frame in e.frames for i in (0, -1)]
         outcome = Outcome(case, told, min(steps), max(steps), days_of(log))
         curve = curve_of(log)
-        outcome.others = {name: rule(curve) for name, rule in BASELINES.items()}
+        if outcome.caught is not None:
+            span = range(case.onset or 0, outcome.caught.opened)
+            outcome.late_points = sum(step in span for step, _ in curve.loss)
+        top1 = points_of(log, "top1/probe")
+        outcome.top1_peak = max(top1, key=lambda point: point[1])[0] if top1 else None
+        outcome.others = judged_by(curve)
         if self.peers is not None:
             outcome.others |= self.peers.alarms(log)
         self.outcomes.append(outcome)
@@ -103,6 +109,7 @@ class Bench:
             ],
             "by_kind": groups_table(mine),
             "by_source": sources_table(mine),
+            "demands": demands(mine),
             "baselines": {name: figures_of(name, mine) for name in others},
         }
 

@@ -143,6 +143,12 @@ def alarms(points: Points, fires: Fires) -> list[int]:
     return out
 
 
+def judged_by(curve: Curve) -> dict[str, list[int]]:
+    """Alarms of every rule that gets what it needs."""
+    given = {"ZClip z above 2.5": curve.grad}
+    return {n: rule(curve) for n, rule in BASELINES.items() if given.get(n, curve.loss)}
+
+
 BASELINES: dict[str, Callable[[Curve], list[int]]] = {
     "z above 6 of 128": lambda c: alarms(c.loss, sigma_rule(c.loss, 6.0)),
     "not 0.1 % lower in 10": lambda c: alarms(c.loss, not_decreasing(c.loss)),

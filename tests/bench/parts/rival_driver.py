@@ -76,7 +76,7 @@ def runmedic(series):
     checks = importlib.import_module("runmedic.checks")
     model = importlib.import_module("runmedic.model")
     roles = importlib.import_module("runmedic.roles")
-    run = model.Run("run", "run")
+    run = model.Run("run", "memory", "run")
     last = 0
     for name, points in series.items():
         one = model.Series(name)

@@ -27,6 +27,8 @@ class Outcome:
     """A case and what was said of it: ``others`` are alarm steps of baselines and other tools.
 
     ``first``, ``last``: logged steps. ``days``: the run's length at its own step time, or None.
+    ``late_points``: points of the loss between the onset and the alert that caught it.
+    ``top1_peak``: the step at which the probe's accuracy was best.
     """
 
     case: Case
@@ -34,6 +36,8 @@ class Outcome:
     first: int
     last: int
     days: float | None = None
+    late_points: int | None = None
+    top1_peak: int | None = None
     others: dict[str, list[int]] = field(default_factory=dict)
 
     @property
