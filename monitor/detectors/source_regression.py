@@ -19,8 +19,9 @@ MEANS = ("loss/probe", "loss/heldout")
 class Params:
     """``evals``: a held-out curve is judged from its eighth value on. ``rise_nats``,
     ``rise_share``, ``rise_sd``: above the source's own best by all three. ``evals_in_a_row``:
-    three. ``mean_slack``: the mean may stand this share above its best and still improve.
-    ``share_lost``: a source of which a quarter less is served is short of data."""
+    three. ``noise_evals``: the latest up to its best tell its noise. ``mean_slack``: the mean may
+    stand this share above its best and still improve. ``share_lost``: a source of which a quarter
+    less is served is short of data."""
 
     evals: int = 8
     rise_nats: float = 0.02
@@ -30,14 +31,17 @@ class Params:
     mean_slack: float = 0.002
     share_lost: float = 0.25
     kept_evals: int = 32
+    noise_evals: int = 8
 
 
 @dataclass(slots=True)
 class _Source:
-    """``best``: [step, loss, mean at that step, share served then (-1: not told)]."""
+    """``best``: [step, loss, mean at that step, share served then (-1: not told), time]. ``since``:
+    evaluations since then, whose rise is no noise."""
 
     recent: list[float] = field(default_factory=list)
     seen: int = 0
+    since: int = 0
     best: list[float] = field(default_factory=list)
     above: int = 0
     onset_step: int | None = None
@@ -49,6 +53,7 @@ class SourceRegression(Detector):
     """Warns about a source three evaluations in a row above its best while the mean improves."""
 
     name: ClassVar[str] = "source_regression"
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "one source gets worse"
     needs: ClassVar[tuple[str, ...]] = (
         *MEANS, "loss/probe@*", "loss/heldout@*", "source_share@*",
@@ -102,10 +107,12 @@ class SourceRegression(Detector):
         source.seen += 1
         if not source.best or loss < source.best[1]:
             share = self._shares.get(subject, -1.0)
-            source.best = [float(frame.step), loss, mean, share]
+            source.best, source.since = [float(frame.step), loss, mean, share, frame.t], -1
+        source.since += 1
         above = loss > source.best[1] + self._limit(source)
         if above and source.above == 0:
-            source.onset_step, source.onset_at = frame.step, frame.t
+            # It was still as good as ever then: the rise began after it.
+            source.onset_step, source.onset_at = int(source.best[0]) + 1, source.best[4]
         source.above = source.above + 1 if above else 0
         if self._gate.steps_to_go(frame.step) or source.seen < params.evals:
             missing = max((params.evals - source.seen) * max(interval, 1), 1)
@@ -119,14 +126,16 @@ class SourceRegression(Detector):
 
     def _limit(self, source: _Source) -> float:
         params = self.params
-        noise = params.rise_sd * bend_sd(np.asarray(source.recent[-16:]))
+        before = source.recent[: len(source.recent) - source.since]
+        known = before if len(before) >= params.noise_evals else source.recent
+        noise = params.rise_sd * bend_sd(np.asarray(known[-params.noise_evals :]))
         return max(params.rise_nats, params.rise_share * source.best[1], noise)
 
     def _bad(
         self, frame: StepFrame, key: str, source: _Source, loss: float, mean: float
     ) -> Verdict:
         subject = key.partition("@")[2]
-        step, best, mean_then, _ = source.best
+        step, best, mean_then = source.best[:3]
         evidence = Evidence(
             rule="source_above_best",
             version=self.version,

@@ -182,6 +182,7 @@ def test_a_source_that_gets_worse_under_a_better_mean_is_named_with_its_share() 
     assert {v.subject for v in found} == {"code"}
     assert 1100 <= found[0].step <= 1500
     assert found[0].evidence is not None
+    assert 951 <= (found[0].evidence.onset_step or 0) <= 1051  # after its best evaluation
     assert "less of code is served" in found[0].evidence.causes[0].text
 
 
