@@ -2,6 +2,7 @@
 /* One prompt on all days: a bar a day, a gap where nothing was asked, left and right picked out. */
 
 import { h, s } from './dom.js';
+import { short } from './format.js';
 
 /** @typedef {import('./types').AnswerTrends} AnswerTrends */
 /** @typedef {{day: string, shown: string | null, more: string[], value: number | null, side: '' | 'left' | 'right' | 'both'}} Slot */
@@ -56,7 +57,7 @@ export function paintStrip(host, all, zone, pick) {
     if (one.value === null) svg.append(s('text', { x: middle, y: 42, 'text-anchor': 'middle' }, wide ? 'none' : '-'));
     else bar(svg, one, x, step, (one.value / tallest) * TALLEST, pick);
     if (wide || one.side || i % Math.ceil(30 / step) === 0) svg.append(s('text', { x: middle, y: 60, 'text-anchor': 'middle', class: one.side ? 'selname' : '' }, dayName(one.day, wide)));
-    if (one.side && step > 14) svg.append(s('text', { x: middle, y: 73, 'text-anchor': 'middle', class: 'selname' }, one.side === 'both' ? 'both' : one.side));
+    if (one.side && step > 14) svg.append(s('text', { x: middle, y: 73, 'text-anchor': 'middle', class: 'selname' }, sideName(one.side, step)));
   }
   const several = all.filter((one) => one.side && one.more.length);
   const others = several.flatMap((one) => one.more.map((sampling, n) => {
@@ -73,7 +74,13 @@ function bar(svg, one, x, step, height, pick) {
   const rect = s('rect', { x: x + 1, y: BASE - Math.max(1, height), width: Math.max(1, step - 2), height: Math.max(1, height), class: `day${one.side ? ' sel' : ''}` });
   rect.addEventListener('click', () => { if (one.shown) pick(one.shown); });
   svg.append(rect);
-  if (one.side && step > 24) svg.append(s('text', { x: x + step / 2, y: BASE - 4 - height, 'text-anchor': 'middle' }, String(one.value)));
+  const told = short(one.value).replace(' ', '');
+  if (one.side && step > 8 * told.length) svg.append(s('text', { x: x + step / 2, y: BASE - 4 - height, 'text-anchor': 'middle' }, told));
+}
+
+/** In full where there is room. @param {string} side @param {number} step */
+function sideName(side, step) {
+  return step > 34 ? side : side.charAt(0).toUpperCase();
 }
 
 /** @param {string} day YYYY-MM-DD @param {boolean} wide */

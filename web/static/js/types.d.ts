@@ -63,7 +63,7 @@ export interface AlertDetail extends Alert {
   changes: AlertChange[]; messages: Message[]; text: string;
   incident_headline: string; incident_alerts: IncidentMember[];
 }
-export interface Sampling { id: string; weights_step: number; at: number; day: string; attempt: string; count: number }
+export interface Sampling { id: string; weights_step: number; at: number; day: string; attempt: string; count: number; prompt_set_hash: string }
 export interface AnswerOut {
   text: string; token_texts?: string[]; token_logprobs?: Cell[]; stop_reason?: string;
   reference_nll?: Cell; weights_step?: number; at?: number; truncated?: boolean; text_bytes?: number;

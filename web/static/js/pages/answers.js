@@ -1,15 +1,16 @@
 // @ts-check
 /* Two samplings of the same prompts side by side: shorter, surer, better or worse? Which prompts? */
 
-import { $, choice, foreign, glyph, h, keepFocus, s, say } from '../dom.js';
+import { $, choice, foreign, glyph, h, keepFocus, say } from '../dom.js';
 import { at, get, now, runPath } from '../api.js';
 import { Board } from '../board.js';
-import { figure } from '../chart.js';
-import { clock, count, num, plural } from '../format.js';
+import { bandsOf, paintTrends, putLines } from '../answer-trends.js';
+import { clock, count, plural } from '../format.js';
 import { Live } from '../live.js';
 import { problemPanel, setLamp, start, title } from '../shell.js';
 import { Store } from '../store.js';
-import { meanP, median, pieces, shade, tokensOf, wordCount } from '../tokens.js';
+import { side } from '../pair.js';
+import { meanP, median } from '../tokens.js';
 import { paintStrip, slots } from '../days.js';
 
 /** @typedef {import('../types').Pair} Pair */
@@ -53,6 +54,12 @@ function chosen(side) {
   return samplings.find((one) => one.id === value);
 }
 
+/** @param {'left' | 'right'} where */
+function sideName(where) {
+  const sampling = chosen(where);
+  return sampling ? samplingName(sampling) : where;
+}
+
 /** @param {Pair} pair */
 function promptText(pair) {
   return pair.prompt === '' ? '(empty prompt)' : pair.prompt;
@@ -63,9 +70,12 @@ function repeated(pair) {
   return pairs.some((other) => other !== pair && other.prompt === pair.prompt);
 }
 
+const FATES = { worse: 'Worse: ', better: 'Better: ', changed: 'Changed: ', same: 'Unchanged: ', apart: '', missing: '' };
+
 /** @param {Pair} pair */
 function verdictOf(pair) {
-  return pair.verdict.replaceAll('->', '\u2192');
+  const words = FATES[fate(pair)] + pair.verdict.replaceAll('->', '\u2192');
+  return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
 function paintVerdict() {
@@ -83,9 +93,9 @@ function paintVerdict() {
   const kind = (shorter && surer) || n('worse') > n('better') ? 'look' : 'info';
   setLamp($('#lamp'), kind === 'look' ? 'look' : 'done', kind === 'look' ? 'Look' : n('same') === fates.length ? 'Same' : 'Changed', 'big');
   const lead = shorter && surer ? 'Shorter and surer: median' : 'Median';
-  const confidence = p === null || q === null || p === undefined || q === undefined ? '' : `, confidence ${p.toFixed(2)} became ${q.toFixed(2)}`;
+  const confidence = p === null || q === null || p === undefined || q === undefined ? '' : p.toFixed(2) === q.toFixed(2) ? `, confidence ${p.toFixed(2)} as before` : `, confidence ${p.toFixed(2)} became ${q.toFixed(2)}`;
   if (n('same') === both.length) say($('#sentence'), 'The same answers, word for word');
-  else say($('#sentence'), `${lead} ${plural(a, 'word')} became ${b}${confidence}`);
+  else say($('#sentence'), `${lead} ${plural(a, 'word')}${a === b ? ' as before' : ` became ${b}`}${confidence}`);
   const from = chosen('left');
   const apart = n('apart') ? `, ${n('apart')} not comparable` : '';
   say($('#because'), `Of ${plural(pairs.length, 'prompt')} ${n('worse')} are worse, ${n('better')} better, ${n('changed')} changed, ${n('same')} unchanged${apart}${from ? `, since ${samplingName(from)}` : ''}. Fewer words with more confidence are no gain by themselves: read a few.${note ? ` Note: ${note}.` : ''}`);
@@ -135,97 +145,11 @@ function paintWhole(pair) {
   $('#prompt').replaceChildren(foreign(promptText(pair)));
   say($('#prompt-id'), repeated(pair) ? pair.prompt_id : '');
   $('#verdict').replaceChildren(h('span', { class: `tag ${GLYPH[kind]}` }, glyph(GLYPH[kind]), foreign(verdictOf(pair))));
-  $('#pair').replaceChildren(side(pair, 'left', 'cut'), side(pair, 'right', 'add'));
+  $('#pair').replaceChildren(side(pair, 'left', 'cut', sideName('left')), side(pair, 'right', 'add', sideName('right')));
   say($('#conf-note'), '');
   const reads = 'Comparable: prompt, tokenizer and decoding agree; only the weights differ.';
   const why = { worse: reads, better: reads, same: 'Word for word the same.', changed: reads, apart: `Not comparable: ${pair.differs.join(', ')} differ.`, missing: 'One side has no answer to this prompt.' };
   say($('#why'), why[kind] + (pair.rough ? ' Shown roughly, line by line: the texts are long.' : ''));
-}
-
-/** @param {Pair} pair @param {'left' | 'right'} where @param {'cut' | 'add'} mine */
-function side(pair, where, mine) {
-  const answer = pair[where];
-  const sampling = chosen(where);
-  const name = sampling ? samplingName(sampling) : where;
-  const head = h('h3', {}, name, h('span', { class: 'note' }, where));
-  if (!answer) return h('div', {}, head, h('p', { class: 'text quiet' }, 'No answer to this prompt in this sampling.'));
-  const tokens = tokensOf(answer);
-  const text = h('p', { class: 'text', tabindex: 0, 'aria-label': `${name}: ${answer.text || 'an empty answer'}`, role: 'group' }, ...textKids(answer, pair.diff, mine));
-  if (!answer.text) text.append(h('span', { class: 'quiet' }, '(nothing: the first token ended it)'));
-  wireTokens(text, tokens);
-  return h('div', {}, head, text, profile(tokens), lowest(tokens), measures(answer, tokens));
-}
-
-/** @param {AnswerOut} answer @param {Pair['diff']} diff @param {'cut' | 'add'} mine */
-function textKids(answer, diff, mine) {
-  /** @type {(Node | string)[]} */
-  const kids = [];
-  /** @type {HTMLElement | null} */
-  let run_ = null;
-  const all = pieces(answer, diff, mine);
-  for (const [i, piece] of all.entries()) {
-    const ends = all[i + 1]?.token !== piece.token; // one number a token, at its end
-    const token = piece.p === null ? h('span', {}, piece.text) : h('span', { class: `tok ${shade(piece.p)}`, 'data-token': piece.token, 'data-p': ends && piece.text.trim() ? piece.p.toFixed(2).replace(/^0/, '') : null }, piece.text);
-    if (!piece.only) {
-      run_ = null;
-      kids.push(token);
-    } else if (run_) run_.append(token);
-    else {
-      run_ = h(mine === 'cut' ? 'del' : 'ins', {}, token);
-      kids.push(run_);
-    }
-  }
-  return kids;
-}
-
-/** Pointer and arrow keys read single tokens. @param {HTMLElement} text @param {{text: string, p: number | null}[]} tokens */
-function wireTokens(text, tokens) {
-  let at = -1;
-  const tell = (/** @type {number} */ i) => {
-    const token = tokens[i];
-    if (!token) return;
-    at = i;
-    say($('#conf-note'), `Token ${i + 1} of ${tokens.length}, \u201c${token.text}\u201d: confidence ${token.p === null ? 'not sent' : token.p.toFixed(3)}`);
-  };
-  text.addEventListener('pointerover', (event) => {
-    const found = event.target instanceof Element ? event.target.closest('[data-token]') : null;
-    if (found) tell(Number(found.getAttribute('data-token')));
-  });
-  text.addEventListener('keydown', (event) => {
-    if (event.key === 'ArrowRight') tell(Math.min(tokens.length - 1, at + 1));
-    else if (event.key === 'ArrowLeft') tell(Math.max(0, at - 1));
-    else return;
-    event.preventDefault();
-  });
-}
-
-/** @param {{p: number | null}[]} tokens */
-function profile(tokens) {
-  const mean = meanP(tokens);
-  if (mean === null) return h('p', { class: 'note' }, 'No token probabilities were sent.');
-  const few = tokens.slice(0, 400);
-  const svg = s('svg', { viewBox: `0 0 ${Math.max(52, few.length) * 7} 30`, width: Math.max(52, few.length) * 7, height: 30, class: 'prof', role: 'img', preserveAspectRatio: 'none', 'aria-label': `Confidence token by token, mean ${mean.toFixed(2)}` });
-  few.forEach(({ p }, i) => svg.append(s('rect', { x: i * 7, y: 28 - (p ?? 0) * 26, width: 5, height: (p ?? 0) * 26 })));
-  svg.append(s('path', { d: `M0 ${28 - mean * 26}H${few.length * 7}` }));
-  return svg;
-}
-
-/** The same for screen readers. @param {{text: string, p: number | null}[]} tokens */
-function lowest(tokens) {
-  const known = tokens.filter((token) => token.p !== null && token.text.trim());
-  const low = [...known].sort((a, b) => (a.p ?? 0) - (b.p ?? 0)).slice(0, 3);
-  const mean = meanP(tokens);
-  return h('p', { class: 'sr' }, mean === null ? 'No token probabilities.' : `Mean token confidence ${mean.toFixed(2)}. Least sure: ${low.map((token) => `${token.text.trim()} ${(token.p ?? 0).toFixed(2)}`).join(', ')}.`);
-}
-
-/** @param {AnswerOut} answer @param {{p: number | null}[]} tokens */
-function measures(answer, tokens) {
-  const mean = meanP(tokens);
-  const first = tokens[0]?.p ?? null;
-  const nll = typeof answer.reference_nll === 'number' ? num(answer.reference_nll) : answer.reference_nll ?? 'none given';
-  /** @type {[string, string][]} */
-  const rows = [['words', count(wordCount(answer.text))], ['confidence', mean === null ? '-' : mean.toFixed(2)], ['first token', first === null ? '-' : first.toFixed(2)], ['reference NLL', nll], ['stopped by', (answer.stop_reason || '-').replaceAll('_', ' ')]];
-  return h('div', { class: 'measure' }, ...rows.map(([name, text]) => h('span', {}, name, h('b', {}, foreign(text)))));
 }
 
 function paintDays() {
@@ -262,49 +186,22 @@ function keepLink() {
   history.replaceState(null, '', `${location.pathname}?${query}`);
 }
 
-/** Numbers of the answers as lines of the same charts. @type {[string, string, (point: import('../types').TrendPoint) => number | null][]} */
-const OF_ANSWERS = [
-  ['answers/length', 'Length, tokens', (point) => point.numbers.length],
-  ['answers/confidence', 'Confidence of answers', (point) => point.numbers.confidence],
-  ['answers/repeats', 'Repetition', (point) => point.numbers.repeats],
-  ['answers/reference_nll', 'NLL of reference answers', (point) => point.numbers.reference_nll],
-  ['answers/like_first', 'Like the first answers', (point) => point.like_first],
-];
-
-/** @param {import('../types').AnswerTrends} all */
-function putLines(all) {
-  const latest = all.points.at(-1)?.prompt_set_hash;
-  const points = all.points.filter((point) => point.prompt_set_hash === latest).sort((a, b) => a.weights_step - b.weights_step);
-  for (const [key, , read] of OF_ANSWERS) {
-    const told = points.filter((point) => read(point) !== null);
-    if (!told.length) continue;
-    store.whole.set(key, [{ key, attempt: 'answers', ghost: false, raw: true, steps: told.map((point) => point.weights_step), times: told.map((point) => point.at), values: told.map((point) => /** @type {number} */ (read(point))), low: null, high: null, broken: [] }]);
-  }
+async function trends() {
+  const [{ series }, { alerts }, all] = /** @type {[{series: import('../types').SeriesInfo[]}, {alerts: import('../types').Alert[]}, import('../types').AnswerTrends]} */ (await Promise.all([get(`${runPath(id)}/series`), get(`alerts?run=${encodeURIComponent(id)}&limit=50`), get(`${runPath(id)}/answers/trends`)]));
+  trend = all;
+  putLines(trend, store);
+  paintDays();
+  board.lastStep = Math.max(run?.last_step ?? 0, ...samplings.map((one) => one.weights_step));
+  board.bands = bandsOf(alerts, board.lastStep);
+  paintTrends(new Map(series.map((one) => [one.key, one])), store, board);
+  tellAlert(alerts);
 }
 
-/** @type {[string, string, string, number][]} */
-const TRENDS = [['confidence/probe', 'Probe confidence', 's4', 1], ['entropy_minus_nll/probe', 'Entropy minus NLL', 's1', 1], ['loss/heldout', 'Held-out loss', 's2', 1], ['loss/probe', 'Probe loss', 's2', 1], ['weight_norm/total', 'Weight norm', 's1', 1], ['top1/probe', 'Top-1', 's3', 1]];
-
-async function trends() {
-  const { series } = /** @type {{series: import('../types').SeriesInfo[]}} */ (await get(`${runPath(id)}/series`));
-  const { alerts } = /** @type {{alerts: import('../types').Alert[]}} */ (await get(`alerts?run=${encodeURIComponent(id)}&limit=50`));
-  const has = new Map(series.map((one) => [one.key, one]));
-  trend = /** @type {import('../types').AnswerTrends} */ (await get(`${runPath(id)}/answers/trends`));
-  putLines(trend);
-  paintDays();
-  /** @type {[string, string, string, number][]} */
-  const own = OF_ANSWERS.filter(([key]) => store.loaded(key)).map(([key, name]) => [key, name, 's3', 1]);
-  const keys = [...own, ...TRENDS.filter(([key]) => has.has(key) && !(key === 'loss/probe' && has.has('loss/heldout'))).slice(0, 5)];
-  board.lastStep = run?.last_step ?? 0;
-  board.bands = alerts.filter((alert) => alert.severity !== 'info' && (alert.state !== 'resolved' || alert.detector === 'answers_drift')).slice(0, 3).map((alert) => ({ id: alert.id, kind: alert.severity === 'critical' ? 'act' : 'look', from: alert.onset_step, told: alert.opened_step, to: board.lastStep, name: alert.title, series: alert.detector === 'answers_drift' ? [...(alert.evidence.series ?? []), ...OF_ANSWERS.map(([key]) => key)] : alert.evidence.series ?? [] }));
-  $('#trends').hidden = !keys.length;
-  $('#trends').replaceChildren(...keys.map(([key, name, colour]) => {
-    const box = h('div', {});
-    const made = figure({ title: name, small: true, names: false, height: 112, lines: [{ key, name, colour, dots: true }] }, board);
-    const last = has.get(key)?.last_value ?? store.owned(key)?.values.at(-1);
-    box.append(h('h2', {}, h('span', {}, name), h('b', {}, typeof last === 'number' ? num(last) : last ?? '-')), ...(made.node.querySelectorAll('.plot')));
-    return box;
-  }));
+/** The alert about the answers, where there is one: its page says since when and why. @param {import('../types').Alert[]} alerts */
+function tellAlert(alerts) {
+  const told = alerts.find((alert) => alert.detector === 'answers_drift' && alert.state !== 'resolved') ?? alerts.find((alert) => alert.detector === 'answers_drift');
+  $('#told').hidden = !told;
+  if (told) $('#told').replaceChildren(h('a', { href: at(`alerts/${encodeURIComponent(told.id)}`) }, told.state === 'resolved' ? `Alert of step ${count(told.opened_step)}, resolved` : `Alert opened at step ${count(told.opened_step)}`), `, against a fixed earlier day: answers turned at step ${count(told.onset_step)}.`);
 }
 
 async function compare() {
@@ -313,12 +210,11 @@ async function compare() {
     const sampling = chosen(where);
     if (sampling) query.set(where, sampling.id);
   }
-  await show(query);
+  await show(/** @type {import('../types').Pairs} */ (await get(`${runPath(id)}/answers?${query}`)));
 }
 
-/** @param {URLSearchParams} query */
-async function show(query) {
-  const answer = /** @type {import('../types').Pairs} */ (await get(`${runPath(id)}/answers?${query}`));
+/** @param {import('../types').Pairs} answer */
+async function show(answer) {
   pairs = answer.pairs;
   note = answer.note;
   for (const [where, one] of /** @type {[string, Sampling | null][]} */ ([['left', answer.left], ['right', answer.right]])) {
@@ -355,32 +251,41 @@ function fillChoices() {
 
 async function load() {
   try {
-    run = /** @type {import('../types').RunDetail} */ (await get(runPath(id)));
+    const linked = asked.has('left') || asked.has('right');
+    const first = linked ? null : get(`${runPath(id)}/answers?brief=true`);
+    first?.catch(() => {}); // told below, where it is awaited
+    const [known, answer] = await Promise.all([get(runPath(id)), get(`${runPath(id)}/samplings`)]);
+    run = /** @type {import('../types').RunDetail} */ (known);
     board.zone = run.zone || 'UTC';
     $('#run-link').replaceChildren(foreign(run.name || run.id));
     for (const kind of ['csv', 'json']) /** @type {HTMLAnchorElement} */ ($(`#export-${kind}`)).href = at(`api/v1/${runPath(id)}/answers/export?format=${kind}`);
-    await loadSamplings();
-    await trends();
-    await guard();
+    await takeSamplings(/** @type {{samplings: Sampling[]}} */ (answer).samplings, /** @type {Promise<import('../types').Pairs> | null} */ (first));
+    await Promise.all([trends(), guard()]);
   } catch (problem) {
     $('#none').hidden = false;
     $('#none').replaceChildren(problemPanel(problem, load));
   }
 }
 
+/** There may be new ones: what is chosen stays chosen. */
 async function loadSamplings() {
   const answer = /** @type {{samplings: Sampling[]}} */ (await get(`${runPath(id)}/samplings`));
   if (answer.samplings.length === samplings.length && samplings.length) return;
-  samplings = [...answer.samplings].sort((a, b) => a.at - b.at);
+  await takeSamplings(answer.samplings, null);
+  await Promise.all([trends(), guard()]);
+}
+
+/** @param {Sampling[]} found @param {Promise<import('../types').Pairs> | null} first the pairs that need no choice, asked for already */
+async function takeSamplings(found, first) {
+  samplings = [...found].sort((a, b) => a.at - b.at);
   $('#none').hidden = samplings.length > 0;
   $('#tools').hidden = !samplings.length;
   const newest = samplings.at(-1);
-  say($('#about'), newest ? `${plural(samplings.length, 'sampling')}, ${plural(newest.count, 'prompt')} in the latest` : '');
+  say($('#about'), newest ? `${plural(samplings.length, 'sampling')}, ${plural(newest.count, 'answer')} in the latest${newest.prompt_set_hash ? `, prompt set ${newest.prompt_set_hash.slice(0, 8)}` : ''}, days in ${run?.zone ?? 'UTC'}` : '');
   if (!samplings.length) return;
-  const chosenOnes = ['left', 'right'].filter((where) => samplings.some((one) => one.id === asked.get(where)));
   const isFirst = !/** @type {HTMLSelectElement} */ ($('#right')).options.length;
   fillChoices();
-  if (isFirst && !chosenOnes.length) await show(new URLSearchParams({ brief: 'true' }));
+  if (isFirst && first) await show(await first);
   else await compare();
 }
 
@@ -397,6 +302,7 @@ function go(by) {
   const place = list.indexOf(current);
   current = list[(place + by + list.length) % list.length] ?? current;
   void paintPair();
+  document.querySelector('#list [aria-current]')?.scrollIntoView({ block: 'nearest' });
 }
 
 start();
