@@ -54,6 +54,8 @@ export interface Alert {
   resolved_reason: string | null; run_name: string; cost_so_far: number | null;
   hours_since_onset: number | null; tokens_since_onset: number | null; last_checkpoint: Checkpoint | null;
   lost_by_going_back_steps: number | null; lost_by_going_back_hours: number | null; runbook: string; currency?: string;
+  /** The first alert of the same cause in this run, or this one. */
+  incident: string;
 }
 export interface AlertChange { old: string; new: string; reason: string; at: number; step: number | null; by: string | null }
 export interface Try { at: number; status: number | null; latency_s: number; error: string }

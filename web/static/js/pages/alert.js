@@ -278,7 +278,7 @@ void load().then(() => {
     zone: run?.zone ?? 'UTC',
     on: {
       points: ({ attempt, rows }) => board?.store.take(attempt, rows),
-      alert: (told) => { if (told.id === id) void reload(); else void countAlerts(); },
+      alert: (told) => { if (told.id === id || told.incident === alert?.incident) void reload(); else void countAlerts(); },
       resync: () => { void reload(); board?.store.reload(); },
       second: () => say($('#updated'), `Updated ${ago(now() - loadedAt)}`),
     },
