@@ -76,6 +76,12 @@ class _Cadence:
         self.cost_s = median(self.costs_s)
         self.credit_s -= cost_s
 
+    def spend_more(self, extra_s: float) -> None:
+        """The last sample cost more than was known."""
+        self.costs_s[-1] += extra_s
+        self.cost_s = median(self.costs_s)
+        self.credit_s -= extra_s
+
     def wait_steps(self) -> int:
         """Steps until the next sample is paid."""
         missing_s = self.cost_s - self.credit_s
@@ -137,6 +143,12 @@ class Schedule:
         interval = self._planned(entry)
         # On multiples of the interval, so that the steps are the ones people expect.
         entry.next_due = (step // interval + 1) * interval
+
+    def owes(self, cadence: str, extra_s: float) -> None:
+        """The last sample took this much longer than was known when it was taken."""
+        entry = self._cadences.get(cadence)
+        if entry is not None and entry.costs_s and extra_s > 0:
+            entry.spend_more(extra_s)
 
     def stepped(self, step: int, step_s: float, hook_s: float) -> None:
         """Step ``step`` took ``step_s``, hooks included; ``hook_s`` of that were ours."""

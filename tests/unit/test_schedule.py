@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from trainer_hooks.loop.device_clock import DeviceClock
 from trainer_hooks.schedule import SHARED, Schedule
 
 STEP_S = 0.1
@@ -191,3 +192,65 @@ def test_ranks_widen_together_and_come_back_together():
         assert one.due("weights", 10_000)
         one.sampled("weights", 10_000, 0.0)
         assert [step for step in range(10_001, 10_021) if one.due("weights", step)][0] == 10_010
+
+
+class FakeDevice:
+    """A device that works through a queue by a clock of its own; events pass when it gets there."""
+
+    def __init__(self):
+        self.queued_s = 0.0
+        self.now_s = 0.0
+
+    def mark(self):
+        return FakeEvent(self, self.queued_s)
+
+
+class FakeEvent:
+    def __init__(self, device, at_s):
+        self.device, self.at_s = device, at_s
+
+    def query(self):
+        return self.device.now_s >= self.at_s
+
+    def elapsed_time(self, later):
+        return 1000 * (later.at_s - self.at_s)
+
+
+def test_what_a_sample_takes_on_its_device_is_read_later_and_without_waiting():
+    device = FakeDevice()
+    clock = DeviceClock(device.mark)
+    began = clock.begin()
+    device.queued_s += 0.3  # 300 ms of work were queued in 20 ms
+    clock.end("probe", began, 0.02)
+    assert clock.take() == {}
+    device.now_s = 1.0
+    assert clock.take() == {"probe": pytest.approx(0.28)}
+    assert clock.take() == {}
+
+
+def test_a_sample_that_the_host_is_slower_at_costs_what_the_host_took():
+    device = FakeDevice()
+    clock = DeviceClock(device.mark)
+    clock.end("weights", clock.begin(), 0.02)
+    assert clock.take() == {"weights": 0.0}
+
+
+def test_a_stream_that_is_recorded_into_a_graph_is_not_timed():
+    clock = DeviceClock(lambda: None)
+    clock.end("weights", clock.begin(), 0.02)
+    assert clock.take() == {}
+
+
+def test_a_cost_that_is_known_later_is_paid_too():
+    schedule = Schedule({"probe": 10}, 0.01)
+    own_s = spent_s = 0.0
+    for step in range(1, 4001):
+        due = schedule.due("probe", step)
+        if due:
+            schedule.sampled("probe", step, 0.02)
+            schedule.owes("probe", 0.28)
+            spent_s += 0.3
+        # The device's part makes the step longer, and is no hook's time on the host.
+        schedule.stepped(step, STEP_S + (0.3 if due else 0), 0.02 if due else 0)
+        own_s += STEP_S
+    assert 0.005 <= spent_s / own_s <= 0.01

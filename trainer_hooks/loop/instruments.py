@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from trainer_hooks.loop.device_clock import DeviceClock, device_clock
 from trainer_hooks.loop.guard import Errors
 from trainer_hooks.loop.ranks import cut_by
 from trainer_hooks.loop.together import Together
@@ -71,6 +72,7 @@ class Instruments:
         """Signals that failed at this step's update: what they would measure is not of it."""
         self._spent_s: dict[str, float] = {}
         self._pid = os.getpid()
+        self._device: DeviceClock | None = None
         self._together: Together | None = None
         self._attached: tuple[Any, Sequence[Any], dict[str, Any]] | None = None
         self._param_groups = 0
@@ -78,11 +80,13 @@ class Instruments:
         """Optimizer steps that were made, of those this watch has seen."""
         self.attempted = 0
         self._closures = ClosureCounter()
+        self._fuel = Fuel()
 
     def attach(self, model: Any, optimizers: Sequence[Any], extras: dict[str, Any]) -> None:
         """Build all signals for this model, and listen to its optimizers."""
         self._attached = model, optimizers, extras
         self._extras = extras
+        self._device = device_clock(model) if hasattr(model, "parameters") else None
         self._build_all()
         for optimizer in optimizers:
             self._listen(optimizer)
@@ -146,6 +150,9 @@ class Instruments:
         found = self._ask_together(due, step) if self._together else self._ask(due, step, skipped)
         for cadence in {signal.cadence for signal in due} - {"step"}:
             self._schedule.sampled(cadence, step, self._spent_s.pop(cadence, 0.0))
+        if self._device is not None:
+            for cadence, extra_s in self._device.take().items():
+                self._schedule.owes(cadence, extra_s)
         self._end_step(step)
         return found
 
@@ -252,15 +259,19 @@ class Instruments:
     def _is_due(self, signal: Signal, step: int) -> bool:
         return self._schedule.due(signal.cadence, step)
 
-    def _before(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
+    def _before(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """The optimizer's pre hook; the first one of a step counts."""
-        if self._open is None and self._pid == os.getpid():
+        if self._pid != os.getpid():
+            return
+        self._fuel.look(optimizer)
+        if self._open is None:
             self._in_hook(self._open_update)
 
     def _after(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """The optimizer's post hook; the update is over when all have made their step."""
         if self._pid == os.getpid():
-            self._stepped.add(id(optimizer))
+            if self._fuel.had_some(optimizer):
+                self._stepped.add(id(optimizer))
             self._closures.stepped(optimizer)
             if len(self._stepped) == self._optimizers:
                 self._in_hook(lambda: self._finish_update(self._next_step()))
@@ -291,6 +302,8 @@ class Instruments:
 
     def _run(self, signal: Signal, act: Callable[[], object]) -> bool:
         """Whether it worked. Only a measurement that succeeds ends a row of failures."""
+        clock = self._device if signal.cadence != "step" else None
+        mark = clock.begin() if clock is not None else None
         began = time.perf_counter()
         try:
             act()
@@ -304,6 +317,8 @@ class Instruments:
         finally:
             spent_s = time.perf_counter() - began
             self._spent_s[signal.cadence] = self._spent_s.get(signal.cadence, 0.0) + spent_s
+            if clock is not None:
+                clock.end(signal.cadence, mark, spent_s)
         return True
 
     def _take_off(self, signal: Signal, error: Exception) -> None:
@@ -313,6 +328,36 @@ class Instruments:
 
 def _count_groups(optimizers: Sequence[Any]) -> int:
     return sum(len(getattr(optimizer, "param_groups", ())) for optimizer in optimizers)
+
+
+class Fuel:
+    """Whether an optimizer that is given gradients was given none this time: it changes nothing.
+
+    Those that take them from elsewhere than ``grad`` never had any, and nothing is said of them.
+    """
+
+    def __init__(self) -> None:
+        self._known: set[int] = set()
+        self._now: set[int] = set()
+
+    def look(self, optimizer: Any) -> None:
+        """Before its step."""
+        if _has_gradients(optimizer):
+            self._known.add(id(optimizer))
+            self._now.add(id(optimizer))
+
+    def had_some(self, optimizer: Any) -> bool:
+        """After its step; a closure may have made them within."""
+        key = id(optimizer)
+        found = key in self._now or key not in self._known or _has_gradients(optimizer)
+        self._now.discard(key)
+        return found
+
+
+def _has_gradients(optimizer: Any) -> bool:
+    """Ends at the first gradient there is: a microsecond in all but broken steps."""
+    groups = getattr(optimizer, "param_groups", ())
+    return any(p.grad is not None for group in groups for p in group.get("params", ()))
 
 
 class ClosureCounter:
