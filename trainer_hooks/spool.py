@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import logging
 import math
 import os
 import shutil
@@ -24,6 +25,7 @@ from typing import IO, Any
 from urllib.parse import quote, unquote
 
 from trainer_hooks.post.account import Tally
+from trainer_hooks.post.refused import keep
 from trainer_hooks.post.segment import (
     Head,
     Segment,
@@ -35,9 +37,13 @@ from trainer_hooks.post.segment import (
 )
 from trainer_hooks.post.thinning import RECORDS_ONLY_LEVEL
 
+log = logging.getLogger("trainer_hooks")
+
 CAP_BYTES = 256 * 1024 * 1024
 SEGMENT_BYTES = 1024 * 1024
 MEMORY_BYTES = 8 * 1024 * 1024
+REFUSED_SHARE = 8
+"""Refused batches may take an eighth of the spool's size beside it: 32 MiB."""
 _held: set[Path] = set()  # locks of fcntl do not exclude their own process
 
 
@@ -55,6 +61,7 @@ class Spool:
         self.acked = -1
         self.meta: dict[str, Any] = {}
         self.problem = ""
+        self.refused_gone = 0
         self._lock = threading.Lock()
         self._segments: deque[Segment] = deque()
         self._memory: deque[tuple[Head, bytes]] = deque()
@@ -159,14 +166,19 @@ class Spool:
 
     def set_aside(self, head: Head, body: bytes, why: str) -> None:
         """Copy a refused batch, with the reason, to ``<run>/refused``; it is not sent again."""
-        refused = self.folder.parent / "refused"
-        name = f"{self.folder.name}-{head.seq:08d}"
+        name, cap_bytes = f"{self.folder.name}-{head.seq:08d}", self.cap_bytes // REFUSED_SHARE
         try:
-            refused.mkdir(parents=True, exist_ok=True)
-            (refused / f"{name}.json.gz").write_bytes(body)
-            (refused / f"{name}.reason.txt").write_text(why + "\n", encoding="utf-8")
+            gone = keep(refused_folder(self.folder.parent), name, body, why, cap_bytes=cap_bytes)
         except OSError as error:
             self.problem = str(error)
+            return
+        if gone.batches > self.refused_gone:
+            log.warning(
+                "refused batches take more than %d MiB: %d of them are gone",
+                cap_bytes >> 20,
+                gone.batches,
+            )
+            self.refused_gone = 2 * gone.batches  # said again when there are twice as many
 
     def forget(self) -> None:
         """Remove all of it: sent, or its run was deleted."""
@@ -371,6 +383,11 @@ def _write_all(file: FileIO, data: bytes) -> int:
 def run_folder(root: Path, run: str) -> Path:
     """The folder of a run: its id, with what a file name cannot hold spelled out."""
     return root / quote(run, safe="")
+
+
+def refused_folder(run: Path) -> Path:
+    """Where a run's refused batches are kept."""
+    return run / "refused"
 
 
 def run_of(folder: Path) -> str:
