@@ -64,6 +64,18 @@ def test_slices_of_rows_give_what_the_whole_batch_gives(model, ids, monkeypatch)
     assert measured(model, Probe(inputs, targets)) == expected(model, inputs, targets)
 
 
+def test_a_row_whose_logits_are_too_many_is_told_with_what_helps(model, ids, monkeypatch):
+    monkeypatch.setattr(probe_signal, "MAX_LOGIT_BYTES", 16 * VOCAB * 4 - 1)
+    inputs, targets = ids[:, :-1], ids[:, 1:]
+    whole = ProbeSignal(Subject(model, [], [], {"probe": Probe(inputs, targets)}))
+    whole.measure(1)
+    assert "forward=" in (whole.notice() or "")
+    sliced = Probe(inputs[:, :8], targets[:, :8], forward=lambda m, x: (m.hidden(x), m.head))
+    small = ProbeSignal(Subject(model, [], [], {"probe": sliced}))
+    small.measure(1)
+    assert "MiB" not in (small.notice() or "")
+
+
 @pytest.mark.parametrize("as_weight", [False, True])
 def test_hidden_states_and_a_head_give_what_the_model_gives(model, ids, as_weight):
     inputs, targets = ids[:, :-1], ids[:, 1:]

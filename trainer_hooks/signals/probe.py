@@ -66,6 +66,7 @@ class ProbeSignal(Signal):
         self._probe = probe_on_device(given, subject.model)
         self._autocast = TrainingAutocast(subject)
         self._rows: int | None = None
+        self._row_bytes = 0
         self._targets = self._probe.targets_BT.reshape(-1)
         judged = self._targets != self._probe.ignore_index
         # The same on the host: what a slice holds is then known without waiting for the device.
@@ -106,6 +107,11 @@ class ProbeSignal(Signal):
         return found
 
     def notice(self) -> str | None:
+        if self._row_bytes > MAX_LOGIT_BYTES:
+            return (
+                f"one row of the probe takes {self._row_bytes >> 20} MiB of logits; less with "
+                f"{WAKE_FORWARD}"
+            )
         if self._autocast.has_seen:
             return None
         return (
@@ -149,7 +155,9 @@ class ProbeSignal(Signal):
             inputs_BT=self._probe.inputs_BT[:1],
             targets_BT=self._probe.targets_BT[:1],
         )
-        bytes_per_row = sum(part.numel() * 4 for part in forward_slices(self._model, first, 1))
+        parts = [part.numel() * 4 for part in forward_slices(self._model, first, 1)]
+        bytes_per_row = sum(parts)
+        self._row_bytes = max(parts, default=0)
         on_cpu = self._targets.device.type == "cpu"
         bound = min(MAX_LOGIT_BYTES, CPU_LOGIT_BYTES) if on_cpu else MAX_LOGIT_BYTES
         return max(1, bound // max(1, bytes_per_row))
