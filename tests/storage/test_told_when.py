@@ -134,6 +134,31 @@ def test_a_route_hears_when_it_gets_severe_enough(database: Database) -> None:
     assert house.types == ["opened", "resolved"]
 
 
+def test_only_runs_with_the_tag_ring(database: Database) -> None:
+    route = {"severity": "warning", "tags": ["night", "big"]}
+    pager = Channel("pager", "pager", "generic", {**House.channel("pager").config, "route": route})
+    channels = [pager, House.channel("all")]
+    house = House(database, FakeClock(utc("2026-11-30T12:00")), channels=channels)
+    house.say("plain", stale_data=3)
+    house.say("sweep", facts={"tags": ["sweep"]}, stale_data=3)
+    house.say("big", facts={"tags": ["lm", "big"]}, stale_data=3)
+    assert [one.runs for one in house.sent] == [("plain",), ("sweep",), ("big",), ("big",)]
+    with database.read() as uow:
+        to_pager = [
+            row.state
+            for run in ("plain", "sweep", "big")
+            for alert in uow.alerts.of_run(run)
+            for row, _ in uow.outbox.of_alert(alert.id)
+            if row.channel == "pager"
+        ]
+    assert to_pager.count("sent") == 1
+    for run in ("plain", "sweep", "big"):
+        house.say(run, stale_data=0)
+    house.wait(30.0)
+    ends = [sorted(one.runs) for one in house.sent if one.type == "alert.resolved"]
+    assert sorted(ends) == [["big"], ["big", "plain", "sweep"]]
+
+
 # -- the digest -----------------------------------------------------------------------------------
 
 
