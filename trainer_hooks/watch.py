@@ -35,6 +35,7 @@ from trainer_hooks.loop.ranks import RankTeam, is_first
 from trainer_hooks.loop.recorder import AUTO, Recorder
 from trainer_hooks.loop.series import SPECS, binomial, interval_spec
 from trainer_hooks.loop.state import State, spool_root
+from trainer_hooks.loop.succession import leave, take_over
 from trainer_hooks.post.account import Tally
 from trainer_hooks.post.beside import Beside
 from trainer_hooks.schedule import Schedule
@@ -263,6 +264,7 @@ class Watch:
     @guarded
     def _set_up(self, model: Any, optimizers: Sequence[Any]) -> None:
         options = self._options
+        take_over(self, model, optimizers, options.name)
         if model is not None:
             self._attach(model, optimizers)
         else:
@@ -376,6 +378,7 @@ class Watch:
         if self._is_closed:
             return
         self._is_closed = True
+        leave(self)
         if self._exits.terminated:
             status, error = "terminated", None
         self._instruments.detach()
