@@ -8,6 +8,7 @@ the last line, which is JSON, are those of the judgement half, and ``development
     --zoo FAULT ...    which runs are trained (default: four short ones; "all": every one)
     --seeds N          how many seeds of each (default 2: one for each half); --first-seed N
     --from FOLDER      judge recorded runs of the zoo instead (``tests.bench.zoo --keep`` left them)
+    --places SHARE ... splice at these places only (default: five)
     --no-splices, --no-variants, --no-zoo
     --peers            trainpulse, trainspotter, losslint and runmedic on the same series as well
 """
@@ -205,7 +206,7 @@ def cases(options: argparse.Namespace) -> Iterator[Case]:
     paths = recorded_paths(options.files)
     parts = [recorded(paths)]
     if not options.no_splices:
-        parts.append(spliced(paths))
+        parts.append(spliced(paths, options.places))
     if options.folder is not None:
         parts += [zoo_cases(kept(folder)) for folder in options.folder]
     elif not options.no_zoo and not options.files:
@@ -221,6 +222,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--zoo", nargs="+", default=list(zoo.QUICK))
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--places", type=float, nargs="+", default=[])
     parser.add_argument("--from", dest="folder", type=Path, nargs="+")
     for name in ("--no-splices", "--no-variants", "--no-zoo", "--peers"):
         parser.add_argument(name, action="store_true")

@@ -175,19 +175,22 @@ def _log_of_file(path: Path) -> list[LogEntry]:
         return []
 
 
-def spliced(paths: Sequence[Path], positions: Sequence[float] | None = None) -> Iterator[Case]:
-    """Every failure's shape at every place of the healthy histories that are long enough."""
+def spliced(paths: Sequence[Path], places: Sequence[float] = ()) -> Iterator[Case]:
+    """Every failure's shape at every place of the healthy histories that are long enough.
+
+    ``places``: at these instead, as shares of the history.
+    """
     for path in paths:
         name, source = path.name.partition(".")[0], source_of(path)
         if not name.startswith("healthy") or name in SAME_RUN_TWICE:
             continue
         rows = read_rows(path)
         for shape in splices.SHAPES:
-            for share in positions or splices.POSITIONS:
+            for share in places or splices.POSITIONS:
                 made = splices.splice(rows, shape, share)
                 if made is not None:
                     yield _splice_case(f"{name}, {shape.name} at {share}", source, shape, *made)
-        yield from _frozen_cases(name, source, rows)
+        yield from _frozen_cases(name, source, rows, places or FROZEN_AT)
 
 
 def _splice_case(
@@ -205,11 +208,13 @@ def _splice_case(
                 expected, last)  # fmt: skip
 
 
-def _frozen_cases(name: str, source: str, rows: list[Row]) -> Iterator[Case]:
+def _frozen_cases(
+    name: str, source: str, rows: list[Row], places: Sequence[float]
+) -> Iterator[Case]:
     for key, fewest in FEWEST_TO_FREEZE.items():
         if sum(key in row.values for row in rows) < fewest:
             continue
-        for share in FROZEN_AT:
+        for share in places:
             onset, changed = splices.frozen(rows, key, share)
             # Only what follows the onset is new: the healthy part is judged with the run itself.
             yield Case(f"{name}, {key} frozen at {share}", source, half_of(source),
