@@ -85,6 +85,12 @@ def is_reader(request: Request) -> bool:
     return _keys(request).may_read(bearer(request), request.cookies.get(COOKIE))
 
 
+def tokens_set(request: Request) -> dict[str, bool]:
+    """Which doors need a token; never the tokens."""
+    keys = _keys(request)
+    return {"ingest": keys.ingest is not None, "read": keys.read is not None}
+
+
 async def require_read(request: Request) -> None:
     """Raises ``Unauthorized`` unless ``is_reader``."""
     if not is_reader(request):

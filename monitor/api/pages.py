@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse
 from fastapi.templating import Jinja2Templates
 from starlette.exceptions import HTTPException
 
-from monitor.api.auth import is_reader
+from monitor.api.auth import is_reader, tokens_set
 from monitor.api.modules import modules_of
 from monitor.api.runbook import Runbook, read_runbook
 from monitor.api.static import PLOTLY_VERSION
@@ -83,6 +83,7 @@ def _context(page: Page, request: Request) -> dict[str, object]:
         "plotly": PLOTLY_VERSION,
         "modules": modules_of(f"pages/{page.template}.js"),
         "ids": dict(request.path_params),
+        "tokens": tokens_set(request),
     }
 
 

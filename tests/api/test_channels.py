@@ -234,6 +234,8 @@ def test_channels_need_the_read_token(tmp_path: Path) -> None:
             assert house.client.get("/api/v1/channels", headers=bearer).status_code == 401
             made = house.client.post("/api/v1/channels", json={"format": "slack"}, headers=bearer)
             assert made.status_code == 401
+        page = house.client.get("/settings", headers={"authorization": "Bearer out"}).text
+        assert page.count("<dd>set</dd>") == 2
 
 
 def test_the_secret_is_in_no_answer_page_or_log(

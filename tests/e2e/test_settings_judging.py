@@ -1,4 +1,4 @@
-"""Detector parameters and silences on the settings page, in a real browser."""
+"""Detector parameters, silences and own rules on the settings page, in a real browser."""
 
 from __future__ import annotations
 
@@ -164,4 +164,39 @@ def test_a_silence_by_the_week_and_one_for_once(
         page.click("#silences button >> nth=0")
         page.wait_for_timeout(200)
     page.wait_for_selector("text=Nothing is silenced")
+    assert complaints == []
+
+
+def test_a_rule_of_ones_own_from_its_form_to_its_alert(
+    house: ServerProcess, page: Any, complaints: list[str]
+) -> None:
+    page.goto(f"{house.url}/settings")
+    assert "not set: anybody" in page.inner_text("text=WATCHKEEPER_READ_TOKEN >> xpath=../..")
+    page.click("text=Add a rule")
+    page.click("#new-rule button[type=submit]")
+    page.wait_for_selector("#new-rule [role=alert]:not([hidden])")
+    page.fill("#new-rule input[name=series]", "loss/train")
+    page.fill("#new-rule input[name=value]", "1.5")
+    page.fill("#new-rule input[name=clear]", "1.4")
+    page.fill("#new-rule input[name=name]", f"too high {IMG}")
+    page.click("#new-rule button[type=submit]")
+    page.wait_for_selector("[data-rule]")
+    shown = page.inner_text("[data-rule]")
+    assert f"too high {IMG}" in shown
+    assert "warning when it is above 1.50, calm again below 1.40; all runs" in shown
+    story = Story(house, "ruled", "ruled")
+    story.begin(last=20)
+    opened = until_alert(house, "ruled")
+    assert (opened["detector"], opened["title"]) == ("user_rule", f"too high {IMG}")
+    page.click("[data-rule] >> text=Switch off")
+    page.wait_for_selector("[data-rule] .tag.done")
+    end = time.monotonic() + 20
+    while alerts(house, "ruled", open_only=True):
+        assert time.monotonic() < end, "the alert of a rule that is off stays open"
+        time.sleep(0.1)
+    page.set_viewport_size(PHONE)
+    page.click("text=Add a rule")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    page.click("[data-rule] >> text=Delete")
+    page.wait_for_selector("text=No rule of your own yet")
     assert complaints == []

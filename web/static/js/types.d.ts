@@ -175,6 +175,26 @@ export interface TestAnswer {
   latency_s: number;
 }
 
+export interface Rule {
+  id: string;
+  name: string;
+  series: string;
+  kind: 'threshold' | 'trend';
+  direction: 'above' | 'below';
+  value: number;
+  clear: number | null;
+  window: number;
+  k: number;
+  m: number;
+  calm: number;
+  for_s: number;
+  calm_s: number;
+  severity: 'info' | 'warning' | 'critical';
+  run: string;
+  tag: string;
+  enabled: boolean;
+}
+
 export interface Silence {
   id: string;
   run: string;

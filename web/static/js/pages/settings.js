@@ -4,6 +4,7 @@
 import { $, button, foreign, h, say, tag } from '../dom.js';
 import { get, send } from '../api.js';
 import { loadJudges } from '../judges.js';
+import { loadRules } from '../own-rules.js';
 import { loadSilences } from '../silences.js';
 import { channelForm } from '../channel-form.js';
 import { plural } from '../format.js';
@@ -169,4 +170,5 @@ start();
 title('Settings');
 void load();
 void loadSilences();
+void loadRules();
 void loadJudges();
