@@ -352,4 +352,5 @@ def _accounts(sources: Sequence[SourceState]) -> Accounts:
         spooled=client("spooled"),
         dropped=client("dropped"),
         overwritten=sum(source.overwritten for source in sources),
+        hook_errors=client("hook_errors"),
     )

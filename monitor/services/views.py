@@ -77,7 +77,10 @@ class AttemptView:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """Counted in values: produced = stored + duplicate + refused + queued + spooled + dropped."""
+    """Counted in values: produced = stored + duplicate + refused + queued + spooled + dropped.
+
+    ``hook_errors`` is no count of values: exceptions that were caught in the hooks.
+    """
 
     produced: int = 0
     stored: int = 0
@@ -87,6 +90,7 @@ class Accounts:
     spooled: int = 0
     dropped: int = 0
     overwritten: int = 0
+    hook_errors: int = 0
 
 
 @dataclass(frozen=True, slots=True)

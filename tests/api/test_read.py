@@ -10,7 +10,7 @@ import pytest
 
 from tests.api.conftest import Running
 from tests.fixtures.batches import batch, opening
-from trainer_hooks.wire import Answer, AttemptStart, Event, Phase, RunEnd
+from trainer_hooks.wire import Answer, AttemptStart, Event, Heartbeat, Phase, RunEnd
 
 
 def strict(text: str) -> Any:
@@ -48,6 +48,15 @@ def test_a_repeat_is_answered_alike_and_changes_nothing(server: Running) -> None
     again = server.send(one).json()
     assert (again["stored"], again["duplicate"]) == (0, 3)
     assert server.get("/api/v1/runs/r")["accounts"]["duplicate"] == 3
+
+
+def test_errors_that_were_caught_in_the_hooks_are_told_by_the_newest_heartbeat(
+    server: Running,
+) -> None:
+    server.send(batch("r", 0, [1], records=[*opening("r"), Heartbeat(1.0, 1, 1, hook_errors=1)]))
+    assert server.get("/api/v1/runs/r")["accounts"]["hook_errors"] == 1
+    server.send(batch("r", 1, [2], records=[Heartbeat(2.0, 2, 2, hook_errors=4)]))
+    assert server.get("/api/v1/runs/r")["accounts"]["hook_errors"] == 4
 
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "1e999", '"nan"', '"-inf"'])

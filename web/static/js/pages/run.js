@@ -193,7 +193,7 @@ function paintFoot() {
   /** @type {Record<string, number>} */
   const shown = { ...a, produced: Math.max(a.produced ?? 0, arrived) };
   const verdict = lost ? tag('look', `${count(lost)} did not make it`) : open_ > 0 ? tag('info', `${count(open_)} on their way`) : tag('ok', 'nothing was lost');
-  $('#account').replaceChildren(h('h2', {}, 'Account of values'), h('p', { class: 'account' }, ...names.map((name) => h('span', {}, h('b', {}, count(shown[name] ?? 0)), ` ${name}`)), verdict));
+  $('#account').replaceChildren(h('h2', {}, 'Account of values'), h('p', { class: 'account' }, ...names.map((name) => h('span', {}, h('b', {}, count(shown[name] ?? 0)), ` ${name}`)), verdict, a.hook_errors ? tag('look', `${count(a.hook_errors)} errors caught in the hooks`) : null));
 }
 
 function paint() {
