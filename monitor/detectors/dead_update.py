@@ -47,15 +47,20 @@ class DeadUpdate(Detector):
         self._zero_lr = 0
         self._off = 0
         self._bad: list[str] = []
+        self._skipped: list[list[float]] = []
+        self._skips_since: list[float] | None = None
 
     def update(self, frame: StepFrame) -> list[Verdict]:
         """Judge the learning rate of every step, and the updates where they were measured."""
         if self._gate.enter(frame):
             self._groups, self._grads, self._zero_lr, self._off = {}, {}, 0, 0
+            self._skipped, self._skips_since = [], None
         self._lr.see(frame)
         self._grads.update(by_group(frame, "grad_norm"))
         verdicts = [*self._rate(frame), *self._schedule(frame)]
-        if finite(frame, "update_skipped"):
+        skipped = bool(finite(frame, "update_skipped"))
+        verdicts += self._skips(frame, skipped)
+        if skipped:
             return verdicts
         dead = "learning rate" in self._bad
         if not dead:
@@ -146,6 +151,52 @@ class DeadUpdate(Detector):
             clears="the two within 1 %.",
         )
         return [self._open(frame, "schedule", "warning", "off_schedule", evidence)]
+
+    # -- steps without an update ------------------------------------------------------------------
+
+    def _skips(self, frame: StepFrame, skipped: bool) -> list[Verdict]:
+        """The share of the last steps at which no optimizer had anything to do."""
+        if not skipped and not by_group(frame, "lr"):
+            return []
+        params = self.params
+        self._skipped = [*self._skipped, [frame.step, frame.t, int(skipped)]][
+            -params.skipped_steps :
+        ]
+        if self._gate.steps_to_go(frame.step) or len(self._skipped) < params.skipped_steps:
+            return []
+        share = sum(one[2] for one in self._skipped) / params.skipped_steps
+        if share < params.skipped_share and not (
+            "skipped steps" in self._bad and share > params.skipped_clear
+        ):
+            self._skips_since = None
+            return self._over(frame, "skipped steps")
+        if self._skips_since is None:
+            self._skips_since = next(one[:2] for one in self._skipped if one[2])
+        step, at = self._skips_since
+        cause = Cause(
+            "optimizer steps are made without gradients or skipped: gradients thrown away, a loss "
+            "scale that never settles, or accumulation that never completes", 2, 2,
+            f"{100 * share:.0f} % of the last {params.skipped_steps} steps",
+        )  # fmt: skip
+        evidence = Evidence(
+            rule="skipped_steps",
+            version=self.version,
+            value=share,
+            threshold=params.skipped_share,
+            unit="share of steps",
+            n=params.skipped_steps,
+            onset_step=int(step),
+            onset_at=at,
+            series=("update_skipped", "loss_scale", "grad_norm/total", "loss/train"),
+            numbers=(("steps without an update", 100 * share, "%", "of the last steps"),),
+            summary=f"{100 * share:.0f} % of the last {params.skipped_steps} steps changed "
+            f"nothing, since step {int(step):,}: their batches were computed and thrown away.",
+            causes=(cause,),
+            first_action="see where the gradients go between backward() and step(), and what the "
+            "loss scale does.",
+            clears=f"less than {100 * params.skipped_clear:.0f} % of the steps.",
+        )
+        return [self._open(frame, "skipped steps", "warning", "steps_skipped", evidence)]
 
     # -- updates of exactly zero ----------------------------------------------------------------
 
@@ -314,6 +365,8 @@ class DeadUpdate(Detector):
             "zero_lr": self._zero_lr,
             "off": self._off,
             "bad": list(self._bad),
+            "skipped": [list(one) for one in self._skipped],
+            "skips_since": self._skips_since,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -322,6 +375,8 @@ class DeadUpdate(Detector):
         self._grads = dict(state["grads"])
         self._zero_lr, self._off = state["zero_lr"], state["off"]
         self._bad = list(state["bad"])
+        self._skipped = [list(one) for one in state["skipped"]]
+        self._skips_since = state["skips_since"]
 
 
 def _thin_causes(frozen: bool, was_whole: bool) -> tuple[Cause, ...]:
@@ -343,6 +398,7 @@ ROUNDING = "weights are kept in bfloat16 without a master copy: small updates ro
 def _title(reason: str, group: str) -> str:
     """What a phone shows in one line."""
     titles = {
+        "steps_skipped": "most steps change nothing",
         "nothing_changed": "steps change no weight at all",
         "group_unchanged": f"steps do not change {group}",
         "zero_learning_rate": "the learning rate is 0",

@@ -23,7 +23,14 @@ from monitor.detectors.mix import NEEDS as MIX_NEEDS
 from monitor.detectors.mix import MixWatch
 from monitor.detectors.plateau_causes import MEMORISES, Signs
 from monitor.detectors.plateau_params import Params
-from monitor.detectors.progress import BlockSeries, Fit, Window, fit_decay, judge_window
+from monitor.detectors.progress import (
+    BlockSeries,
+    Fit,
+    Window,
+    fit_decay,
+    judge_window,
+    stopped_at,
+)
 from monitor.detectors.robust import median, noise_sd
 
 PREFERRED = ("loss/heldout", "loss/probe", "loss/train")
@@ -243,18 +250,19 @@ class LossPlateau(Detector):
     ) -> Verdict:
         self._freeze(curve, window, blocks)
         dropped = int(self.params.drop_share * len(curve.blocks.losses))
-        self._mark_onset(curve, window, dropped)
+        self._mark_onset(curve, dropped)
         return self._bad(frame, key, curve, "plateau", window)
 
-    def _mark_onset(self, curve: _Curve, window: Window, dropped: int) -> None:
-        """The block after the last one that was still where the fit wanted it."""
-        begin = max(dropped, window.first + dropped - self.params.in_a_row)
-        onset = begin
-        for index in range(begin, len(curve.blocks.losses)):
-            above = curve.blocks.losses[index] - window.fit.at(curve.blocks.ts[index])
-            if above <= window.fit.sigma:
-                onset = min(index + 1, len(curve.blocks.losses) - 1)
+    def _mark_onset(self, curve: _Curve, dropped: int) -> None:
+        """From where on a curve that stops there fits best."""
+        t_N, loss_N = curve.blocks.arrays(self.params.drop_share)
+        onset = dropped + stopped_at(t_N, loss_N, self.params.before)
         curve.onset_step, curve.onset_at = curve.blocks.steps[onset], curve.blocks.times[onset]
+        if curve.blocks.points_per_block == 1 and onset > 0:
+            # An evaluation tells of the steps before it: the first of these may be the first.
+            before = onset - 1
+            curve.onset_step = curve.blocks.steps[before] + 1
+            curve.onset_at = curve.blocks.times[before]
 
     def _judge_firing(self, frame: StepFrame, key: str, curve: _Curve) -> list[Verdict]:
         t_N, loss_N = curve.blocks.arrays(self.params.drop_share)

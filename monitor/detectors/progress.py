@@ -84,6 +84,25 @@ def fit_decay(t_N: Floats, loss_N: Floats) -> Fit | None:
     return Fit(y_mean - b * float(x_mean_C[best]), b, float(EXPONENTS_C[best]), sigma)
 
 
+def stopped_at(t_N: Floats, loss_N: Floats, fewest: int) -> int:
+    """The block from which on the loss stands still: ``a + b min(t, T)^-c`` for the best T.
+
+    At least ``fewest`` blocks lie before it and three after. Cheap enough for once a plateau, not
+    for every block.
+    """
+    count, best, at = len(t_N), math.inf, min(fewest, len(t_N) - 1)
+    for c in EXPONENTS_C:
+        x_N = t_N**-c
+        for first in range(fewest, count - 2):
+            held_N = np.where(np.arange(count) < first, x_N, x_N[first])
+            dx_N, dy_N = held_N - held_N.mean(), loss_N - loss_N.mean()
+            slope = float(dx_N @ dy_N) / max(float(dx_N @ dx_N), 1e-300)
+            error = float(((dy_N - slope * dx_N) ** 2).sum()) if slope > 0.0 else math.inf
+            if error < best:
+                best, at = error, first
+    return at
+
+
 def observed_drop(t_W: Floats, loss_W: Floats) -> float:
     """How much the loss fell within a window; negative where it rose."""
     return -theil_sen(t_W, loss_W) * float(t_W[-1] - t_W[0])

@@ -19,9 +19,11 @@ class Params:
     against its own best, is rounding. ``part``: one layer of many, a step down of 1 % and of
     ``part_spread`` times what the share varied by before, that stays.
     ``zero_lr_steps``: learning rates of exactly 0 in a row.
-    ``end_share``: from here on the plan itself may end at 0. ``rate_floor``: a log that prints
-    eight decimals shows smaller rates as 0. ``schedule_off``: applied against
-    scheduled rate."""
+    ``skipped_share`` of the last ``skipped_steps``: mixed precision skips one step in hundreds once
+    it has found its scale; where half are skipped, half of the compute is lost; ``skipped_clear``
+    ends it. ``end_share``: from here on the plan itself may end at 0. ``rate_floor``: a log that
+    prints eight decimals shows smaller rates as 0. ``schedule_off``: applied against scheduled
+    rate."""
 
     zero_samples: int = 2
     covered: float = 0.9
@@ -36,6 +38,9 @@ class Params:
     lost: float = 0.5
     lost_of_best: float = 0.7
     zero_lr_steps: int = 3
+    skipped_steps: int = 50
+    skipped_share: float = 0.5
+    skipped_clear: float = 0.2
     end_share: float = 0.98
     rate_floor: float = 1e-7
     schedule_off: float = 0.01
