@@ -21,9 +21,8 @@ STEPS = 45
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
     """Everything happens several times within a short run."""
-    for name, every in (("WEIGHTS", 7), ("PROBE", 9), ("HELD_OUT", 10)):
-        monkeypatch.setattr(zoo, f"{name}_EVERY", every)
-    monkeypatch.setattr(Fault, "answers_every", 22)
+    for name, every in (("weights", 7), ("probe", 9), ("held_out", 10), ("answers", 22)):
+        monkeypatch.setattr(Fault, f"{name}_every", every)
     monkeypatch.setattr(zoo, "CHECKPOINT_EVERY", 20)
     monkeypatch.setattr(zoo, "PROBE_ROWS", 16)
 
