@@ -73,7 +73,7 @@ def test_unexplained_is_a_wrong_cause():
     right = outcome(told(cause="a bad batch"), onset=500)
     wrong = outcome(told(cause="unexplained: bad batch or not"), onset=500)
     assert figures([right, wrong])["right_cause_share"] == 0.5
-    assert not EXPECTED["slow_progress"].cause
+    assert all(expected.cause for expected in EXPECTED.values())
 
 
 def test_the_bound_on_a_rate_that_was_never_seen():
