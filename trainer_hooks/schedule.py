@@ -25,7 +25,7 @@ SHARED = tuple(sorted(DEFAULT_EVERY))
 """Cadences whose intervals several processes agree on, in the order of their figures."""
 WINDOW_STEPS = 100
 COSTS_KEPT = 5
-HEADROOM = 0.9
+HEADROOM = 0.8
 """Of the budget: the rest is for what no clock of the host sees, such as a colder cache after."""
 LEAST_FOR_SAMPLES = 0.5
 """Of the budget: for samples, however much the calls at every step take."""

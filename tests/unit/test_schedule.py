@@ -5,7 +5,7 @@ import random
 import pytest
 
 from trainer_hooks.loop.device_clock import DeviceClock
-from trainer_hooks.schedule import SHARED, Schedule
+from trainer_hooks.schedule import HEADROOM, SHARED, Schedule
 
 STEP_S = 0.1
 
@@ -45,7 +45,7 @@ def test_the_budget_widens_intervals_and_they_come_back():
     schedule = Schedule({"weights": 10}, 0.01)
     loop = Loop(schedule, {"weights": 0.05}).run(399)
     # 50 ms each 10 steps of 100 ms would be 5 %
-    assert schedule.interval("weights") == pytest.approx(50, rel=0.21)
+    assert 50 <= schedule.interval("weights") <= 70
     before = loop.spent_s
     loop.run(1000)
     assert loop.spent_s - before <= 0.012 * 1000 * STEP_S
@@ -60,7 +60,7 @@ def test_the_first_sample_is_paid_before_the_second_is_taken():
     loop.run(6000)
     first, second, *rest = loop.sampled["probe"]
     assert first == 1
-    assert second == pytest.approx((1.3 + 1.3) / (0.01 * STEP_S), rel=0.15)
+    assert second == pytest.approx((1.3 + 1.3) / (HEADROOM * 0.01 * STEP_S), rel=0.1)
     assert len(rest) >= 3
     assert max(loop.shares[second - 1 :]) <= 0.01
     assert all(step % 50 == 0 for step in (second, *rest))
@@ -69,10 +69,10 @@ def test_the_first_sample_is_paid_before_the_second_is_taken():
 def test_a_dear_cadence_does_not_starve_a_cheap_one():
     schedule = Schedule({"weights": 50, "probe": 50}, 0.01)
     loop = Loop(schedule, {"weights": 0.01, "probe": 0.5}).run(4000)
-    assert len(loop.sampled["weights"]) == 81
+    assert len(loop.sampled["weights"]) >= 80
     assert schedule.interval("weights") == 50
     assert 5 <= len(loop.sampled["probe"]) <= 9
-    assert 0.006 <= loop.shares[-1] <= 0.01
+    assert 0.005 <= loop.shares[-1] <= 0.01
 
 
 def test_what_the_hooks_take_at_every_step_counts_too():
@@ -109,7 +109,7 @@ def test_a_widened_interval_is_told_once_and_its_return_too():
     assert {one.cadence for one in told} == {"weights"}
     assert 1 <= len(told) <= 2
     assert told[-1].asked_steps == 10
-    assert 50 <= told[-1].interval_steps <= 120
+    assert 50 <= told[-1].interval_steps <= 140
     assert told[-1].cost_s == 0.05
     loop.run(2000)
     assert schedule.take_news() == []
