@@ -71,7 +71,7 @@ def test_a_dear_cadence_does_not_starve_a_cheap_one():
     loop = Loop(schedule, {"weights": 0.01, "probe": 0.5}).run(4000)
     assert len(loop.sampled["weights"]) >= 80
     assert schedule.interval("weights") == 50
-    assert 5 <= len(loop.sampled["probe"]) <= 9
+    assert 4 <= len(loop.sampled["probe"]) <= 8
     assert 0.005 <= loop.shares[-1] <= 0.01
 
 
