@@ -7,7 +7,7 @@ log is long gone can be judged anew. There are no ticks: time comes from the dat
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,7 +29,7 @@ from monitor.services.parsing import parse
 from monitor.services.sealing import READER
 from monitor.storage.base import Database, UnitOfWork
 from monitor.storage.codec import unpack_points
-from trainer_hooks.wire import AttemptStart, Event, Phase, Record, RunEnd, RunStart, encode
+from trainer_hooks.wire import Answer, AttemptStart, Event, Phase, Record, RunEnd, RunStart, encode
 
 ROWS_PER_ENTRY = 1000
 
@@ -119,11 +119,11 @@ def imported_entries(imported: Imported, run: str) -> Iterator[LogEntry]:
 
 
 def stored_entries(
-    database: Database, run: str, needs: tuple[str, ...] | None = None
+    database: Database, run: str, needs: tuple[str, ...] | None = None, *, answers: bool = True
 ) -> Iterator[LogEntry]:
-    """A stored run as entries again, attempt by attempt, from its points, events and phases.
+    """A stored run as entries again, attempt by attempt, from its points, events and answers.
 
-    ``needs``: only series of these patterns are read (None: all).
+    ``needs``: only series of these patterns are read (None: all). ``answers``: those too.
 
     Raises:
         NotFound: there is no such run.
@@ -134,7 +134,7 @@ def stored_entries(
             raise NotFound(f"There is no run {run}.", hint="Nor is there a file of that name.")
         attempts = sorted(work.runs.attempts(run), key=lambda attempt: attempt.ordinal)
         parts = _points(work, run, needs)
-        records = _told(work, run)
+        records = _told(work, run, answers)
     pos = 0
     for attempt in attempts:
         points = {key: part for (key, own), part in parts.items() if own == attempt.id}
@@ -170,8 +170,12 @@ def _tail(work: UnitOfWork, run: str, pos: int) -> Iterator[LogEntry]:
         pos = entries[-1].pos
 
 
-def _told(work: UnitOfWork, run: str) -> dict[str, list[Record]]:
+def _told(work: UnitOfWork, run: str, answers: bool) -> dict[str, list[Record]]:
+    """Records by attempt; answers come before the end of the phase they were sampled in."""
     told: dict[str, list[Record]] = {}
+    for sampling in work.answers.samplings(run) if answers else ():
+        held = work.answers.of_sampling(run, sampling["id"])
+        told.setdefault(sampling["attempt"], []).extend(held)
     for attempt, event in work.events.events(run):
         told.setdefault(attempt, []).append(event)
     for attempt, phase in work.events.phases(run):
@@ -188,10 +192,10 @@ def _attempt_entries(
     steps = np.unique(
         np.concatenate([part.steps for part in points.values()] or [np.empty(0, np.int64)])
     )
-    chunks = [steps[i : i + ROWS_PER_ENTRY] for i in range(0, len(steps), ROWS_PER_ENTRY)]
+    chunks = _chunks(steps, {r.weights_step for r in told if isinstance(r, Answer)})
     for index, chunk in enumerate(chunks):
         last = index == len(chunks) - 1
-        first_step = 0 if index == 0 else int(chunk[0])
+        first_step = 0 if index == 0 else int(chunks[index - 1][-1]) + 1
         records = [
             r for r in told if first_step <= _at_step(r) and (last or _at_step(r) <= chunk[-1])
         ]
@@ -205,6 +209,13 @@ def _attempt_entries(
             run.id, 0, "batch", float(frame.times[-1]), attempt.id, "backtest", index,
             int(chunk[-1]), (frame,), tuple(records),
         )  # fmt: skip
+
+
+def _chunks(steps: Ints, sampled: Collection[int]) -> list[Ints]:
+    """Pieces of a bounded size, cut after each sampling: its answers are heard at their step."""
+    cuts = set(range(ROWS_PER_ENTRY, len(steps), ROWS_PER_ENTRY))
+    cuts |= set(np.searchsorted(steps, sorted(sampled), side="right").tolist())
+    return [piece for piece in np.split(steps, sorted(cuts)) if len(piece)]
 
 
 def _frame(points: Mapping[str, Ranked], steps: Ints) -> ColumnFrame:
@@ -229,6 +240,8 @@ def _facts(run: Run) -> RunStart:
 
 
 def _at_step(record: Record) -> int:
+    if isinstance(record, Answer):
+        return record.weights_step
     if isinstance(record, Event):
         return record.step
     if isinstance(record, Phase):

@@ -27,6 +27,8 @@ from monitor.storage.base import Database, UnitOfWork
 
 NEWEST_RUNS = 20
 """So many runs are replayed where none are named."""
+FRAME = ("loss/train", "step_s")
+"""Read whatever a detector needs: they say which steps there were."""
 LONGEST_S = 20.0
 """After so long no further run is begun; those that are left are named in the answer."""
 
@@ -43,7 +45,7 @@ class Parameter:
 @dataclass(frozen=True, slots=True)
 class Tunable:
     """A detector and its parameters. ``about``: what they mean. ``hears``: it also judges by the
-    server's clock and by arrivals, which a replay does not have."""
+    server's clock and by arrivals; a replay has the answers, and no clock."""
 
     name: str
     title: str
@@ -127,7 +129,9 @@ class Tuner:
     def _compare(
         self, detector: str, before: type[Detector], after: type[Detector], run: str
     ) -> Compared:
-        entries = list(stored_entries(self._database, run, needs=before.needs))
+        needs = (*before.needs, *FRAME)
+        stored = stored_entries(self._database, run, needs=needs, answers=before.hears)
+        entries = list(stored)
         with self._database.read() as uow:
             found, fine = uow.runs.get(run), tuple(fine_spans(uow.alerts.labelled(run)))
         name = found.name if found is not None else run

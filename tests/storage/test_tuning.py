@@ -13,7 +13,8 @@ from monitor.services.tuning import Tuner
 from monitor.storage.base import Database
 from tests.fixtures.batches import batch, body, opening
 from tests.fixtures.house import House
-from trainer_hooks.wire import Cell
+from tests.unit.test_answers_drift import answers
+from trainer_hooks.wire import Batch, Cell, Phase
 
 
 class Judged(House):
@@ -170,3 +171,25 @@ def test_one_replay_at_a_time_and_no_longer_than_it_may(house: Judged) -> None:
     assert ([one.run for one in found.runs], found.left) == (["a"], ("b", "c"))
     with hurried._replaying, pytest.raises(Conflict):
         hurried.preview("stale_data", {})
+
+
+def test_answers_are_judged_again_at_the_steps_of_their_samplings(
+    house: Judged, tuner: Tuner
+) -> None:
+    house.train("a", 150, repeats=0.0)
+    for day in range(6):
+        step = house._steps["a"]
+        told = answers(step, length=60 - 9 * max(day - 1, 0), sure=0.45 + 0.07 * max(day - 1, 0))
+        end = Phase(f"p{day}", "sampling", step, house.clock(), step, house.clock())
+        seq = house.seqs["a"] = house.seqs["a"] + 1
+        sent = Batch("a", "a1", "s0", seq, house.clock(), step, [], [*told, end])
+        house.ingest.accept(body(sent))
+        house.settle()
+        house.train("a", 100, repeats=0.0)
+    (live,) = [one for one in house.alerts("a") if one.detector == "answers_drift"]
+    (one,) = tuner.preview("answers_drift", {"pairs": "13"}).runs
+    (again,) = one.before.alerts
+    assert (again.onset_step, again.opened_step, again.severity) == (
+        live.onset_step, live.opened_step, live.severity,
+    )  # fmt: skip
+    assert one.after.alerts == ()  # thirteen pairs, where twelve prompts are asked

@@ -131,7 +131,7 @@ function judgeForm(judge, done) {
   const changed = judge.params.some((one) => one.value !== one.shipped);
   form.append(
     h('p', { class: 'note wide' }, foreign(judge.about)),
-    judge.hears ? h('p', { class: 'note wide' }, 'What it hears by the clock and from answers is not in a replay.') : '',
+    judge.hears ? h('p', { class: 'note wide' }, 'What it judges by the server\u2019s clock, such as silence, is not in a replay.') : '',
     h('div', { class: 'fields narrow' }, ...inputs),
     refused.node,
     h('div', { class: 'bar' }, trying, switchOn, changed ? button('As shipped', () => void save({})) : null, button('Close', () => done(false))),
