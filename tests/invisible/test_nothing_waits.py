@@ -117,5 +117,5 @@ def test_norms_updates_rotations_and_rates_wait_for_nothing() -> None:
         for signal in signals:
             found |= signal.measure(step)
             signal.skipped(step)
-    assert {"effective_lr/attn_qkv", "grad_norm/head", "update_coverage/total"} <= found.keys()
+    assert {"effective_lr/attn_q", "grad_norm/head", "update_coverage/total"} <= found.keys()
     assert all(value.device.type == "meta" and value.ndim == 0 for value in found.values())

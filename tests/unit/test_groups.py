@@ -30,7 +30,10 @@ pytestmark = pytest.mark.torch
         ("lm_head.weight", "head"),
         # Llama, Qwen, Mistral as in transformers
         ("model.embed_tokens.weight", "emb"),
-        ("model.layers.11.self_attn.q_proj.weight", "attn_qkv"),
+        ("model.layers.11.self_attn.q_proj.weight", "attn_q"),
+        ("model.layers.11.self_attn.k_proj.weight", "attn_k"),
+        ("model.layers.11.self_attn.v_proj.bias", "attn_v"),
+        ("model.layers.11.self_attn.qkv_proj.weight", "attn_qkv"),
         ("model.layers.11.self_attn.k_norm.weight", "norm"),
         ("model.layers.11.self_attn.o_proj.weight", "attn_o"),
         ("model.layers.11.mlp.gate_proj.weight", "mlp_in"),
@@ -40,8 +43,14 @@ pytestmark = pytest.mark.torch
         ("model.norm.weight", "norm"),
         # Llama as published, torchtitan
         ("tok_embeddings.weight", "emb"),
-        ("layers.3.attention.wq.weight", "attn_qkv"),
+        ("layers.3.attention.wq.weight", "attn_q"),
+        ("layers.3.attention.wk.weight", "attn_k"),
+        ("layers.3.attention.wv.weight", "attn_v"),
         ("layers.3.attention.wo.weight", "attn_o"),
+        ("transformer.h.2.attn.c_q.weight", "attn_q"),
+        ("model.layers.0.self_attn.q_b_proj.weight", "attn_q"),
+        ("model.layers.0.self_attn.kv_b_proj.weight", "attn_qkv"),
+        ("blocks.0.attn.to_k.weight", "attn_k"),
         ("layers.3.feed_forward.w1.weight", "mlp_in"),
         ("layers.3.feed_forward.w2.weight", "mlp_out"),
         ("layers.3.feed_forward.w3.weight", "mlp_in"),
@@ -55,13 +64,16 @@ pytestmark = pytest.mark.torch
         ("gpt_neox.layers.0.mlp.dense_4h_to_h.weight", "mlp_out"),
         ("embed_out.weight", "head"),
         # BERT
-        ("encoder.layer.0.attention.self.query.weight", "attn_qkv"),
+        ("encoder.layer.0.attention.self.query.weight", "attn_q"),
+        ("encoder.layer.0.attention.self.key.bias", "attn_k"),
+        ("encoder.layer.0.attention.self.value.weight", "attn_v"),
         ("encoder.layer.0.attention.output.dense.weight", "attn_o"),
         ("encoder.layer.0.intermediate.dense.weight", "mlp_in"),
         ("encoder.layer.0.output.dense.weight", "mlp_out"),
         # T5
         ("shared.weight", "emb"),
-        ("encoder.block.0.layer.0.SelfAttention.q.weight", "attn_qkv"),
+        ("encoder.block.0.layer.0.SelfAttention.q.weight", "attn_q"),
+        ("encoder.block.0.layer.0.SelfAttention.k.weight", "attn_k"),
         ("encoder.block.0.layer.0.SelfAttention.o.weight", "attn_o"),
         ("encoder.block.0.layer.1.DenseReluDense.wi_0.weight", "mlp_in"),
         ("encoder.block.0.layer.1.DenseReluDense.wo.weight", "mlp_out"),
@@ -127,3 +139,73 @@ def test_empty_and_integer_parameters_are_not_measured():
     model.real = nn.Parameter(torch.ones(4))
     kept = by_group(named_parameters(model))
     assert [p.name for group in kept.values() for p in group] == ["real"]
+
+
+def test_patterns_of_the_users_own_go_first():
+    model = nn.ModuleDict({"tower": nn.Linear(2, 2), "lm_head": nn.Linear(2, 2, bias=False)})
+    found = named_parameters(model, own={"vision": r"^tower\.w", "text": "head|tower"})
+    assert {p.name: p.group for p in found} == {
+        "tower.weight": "vision", "tower.bias": "text", "lm_head.weight": "text",
+    }  # fmt: skip
+
+
+def fused():
+    """Queries, keys and values in one matrix: 2, 1 and 1 rows of 3."""
+    layer = nn.Linear(3, 4)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[3.0, 0, 0], [0, 4.0, 0], [0, 0, 2.0], [1.0, 0, 0]]))
+        layer.bias.zero_()
+    return nn.ModuleDict({"c_attn": layer})
+
+
+SLICES = {r"c_attn\.weight": {"attn_q": (0, 2), "attn_k": (2, 3), "attn_v": (3, 4)}}
+
+
+def test_a_fused_parameter_is_measured_by_its_declared_slices():
+    from trainer_hooks.signals.base import Subject
+    from trainer_hooks.signals.gradient import Gradient
+    from trainer_hooks.signals.update import Update
+    from trainer_hooks.signals.weights import Weights
+
+    model = fused()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    parameters = named_parameters(model, [optimizer], slices=SLICES)
+    assert [p.name for p in parameters] == [
+        "c_attn.weight[attn_q]", "c_attn.weight[attn_k]", "c_attn.weight[attn_v]", "c_attn.bias",
+    ]  # fmt: skip
+    signals = [
+        kind(Subject(model, [optimizer], parameters)) for kind in (Update, Gradient, Weights)
+    ]
+    model["c_attn"].weight.grad = torch.zeros(4, 3)
+    model["c_attn"].weight.grad[2, 0] = 2.0  # turns the key by 45 degrees
+    model["c_attn"].bias.grad = torch.zeros(4)
+    for signal in signals:
+        signal.before_update(1)
+    optimizer.step()
+    for signal in signals:
+        signal.after_update(1)
+    found = {key: v.item() for signal in signals for key, v in signal.measure(1).items()}
+    assert found["weight_norm/attn_q"] == pytest.approx(5.0)
+    assert found["weight_norm/attn_k"] == pytest.approx(8**0.5)
+    assert found["weight_norm/attn_v"] == pytest.approx(1.0)
+    assert found["weight_norm/total"] == pytest.approx((25 + 8 + 1) ** 0.5)
+    assert found["weight_rms/attn_q"] == pytest.approx(5.0 / 6**0.5)
+    assert (found["grad_norm/attn_q"], found["grad_norm/attn_k"]) == (0.0, 2.0)
+    assert found["update_ratio/attn_k"] == pytest.approx(1.0)
+    assert found["update_ratio/attn_q"] == 0.0
+    assert found["effective_lr/attn_k"] == pytest.approx(0.785398, abs=1e-6)
+    assert found["update_coverage/attn_k"] == pytest.approx(1 / 3)
+    assert found["update_coverage/total"] == pytest.approx(1 / 16)
+    assert "effective_lr/attn_qkv" not in found
+
+
+def test_slices_lie_along_the_dimension_that_they_fill():
+    columns = nn.Parameter(torch.zeros(3, 4))  # as a Conv1D of GPT-2 has them
+    model = nn.ParameterDict({"c_attn": columns})
+    parts = named_parameters(model, slices={"c_attn": {"attn_q": (0, 3), "attn_v": (3, 4)}})
+    assert [tuple(p.tensor.shape) for p in parts] == [(3, 3), (3, 1)]
+    with torch.no_grad():
+        columns[:, 3] = 7.0
+    assert parts[1].tensor.sum().item() == 21.0  # as it is now
+    with pytest.raises(ValueError, match="slices up to 9 of c_attn"):
+        named_parameters(model, slices={"c_attn": {"attn_q": (0, 9)}})

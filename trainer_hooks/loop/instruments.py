@@ -101,7 +101,8 @@ class Instruments:
             return
         model, optimizers, extras = self._attached
         self._param_groups = _count_groups(optimizers)
-        parameters = named_parameters(model, optimizers)
+        groups, slices = extras.get("groups") or {}, extras.get("slices") or {}
+        parameters = named_parameters(model, optimizers, groups, slices)
         world = sharded_world([p.tensor for p in parameters])
         if world > 1 and self._together is None:
             self._together = Together(self._not_together)

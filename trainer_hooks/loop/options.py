@@ -61,6 +61,8 @@ class Options:
     peak_tflops: float | None = None
     replicas: bool | None = None
     layers: Sequence[str] = ()
+    groups: Mapping[str, str] = field(default_factory=dict)
+    slices: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
     attention: Attention | None = None
     scaler: Any = None
 
@@ -84,6 +86,8 @@ class Options:
             "probe": self.probe,
             "layers": tuple(self.layers),
             "attention": self.attention,
+            "groups": dict(self.groups),
+            "slices": dict(self.slices),
         }
 
     def facts(self, model: Any, optimizer: Any, at: float) -> RunStart:
@@ -191,5 +195,7 @@ class WatchOptions(TypedDict, total=False):
     peak_tflops: float | None
     replicas: bool | None
     layers: Sequence[str]
+    groups: Mapping[str, str]
+    slices: Mapping[str, Mapping[str, tuple[int, int]]]
     attention: Attention | None
     scaler: Any

@@ -29,13 +29,31 @@ UNDEFINED = -1.0
 
 @dataclass(frozen=True, slots=True)
 class NamedParameter:
-    """A trainable or frozen parameter under its clean name (wrapper prefixes stripped)."""
+    """A trainable or frozen parameter, or a slice of one, under its clean name."""
 
     name: str
     group: str
-    tensor: torch.Tensor
+    whole: torch.Tensor
     owned: bool = True
     """Whether an optimizer has it (where optimizers are known)."""
+    cut: tuple[int, int, int] | None = None
+    """Dimension, first place and length, where only that slice is meant."""
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """The parameter, or a view of the slice as it is now."""
+        return self.whole if self.cut is None else self.whole.detach().narrow(*self.cut)
+
+    @property
+    def grad(self) -> torch.Tensor | None:
+        """Its gradient, or that of the slice."""
+        grad = self.whole.grad
+        return grad if grad is None or self.cut is None else grad.narrow(*self.cut)
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether it is trained."""
+        return self.whole.requires_grad
 
 
 @dataclass(slots=True)

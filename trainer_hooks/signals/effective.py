@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +36,11 @@ class Effective:
                 part.training = training
 
 
-def effective_weights(model: Any) -> list[Effective]:
-    """All of a model's weights that are made of others, and hold floating-point numbers."""
+def effective_weights(model: Any, own: Mapping[str, str]) -> list[Effective]:
+    """All of a model's weights that are made of others, and hold floating-point numbers.
+
+    ``own``: groups of the user's, as in ``group_of``.
+    """
     if not isinstance(model, nn.Module):
         return []
     held = held_prefixes(model)
@@ -46,15 +50,15 @@ def effective_weights(model: Any) -> list[Effective]:
         if not isinstance(makers, nn.ModuleDict):
             continue
         for tensor_name, maker in makers.items():
-            found.append(_describe(clean_name(f"{prefix}.", held), tensor_name, maker))
+            found.append(_describe(clean_name(f"{prefix}.", held), tensor_name, maker, own))
     return [made for made in found if made.size]
 
 
-def _describe(prefix: str, tensor_name: str, maker: Any) -> Effective:
+def _describe(prefix: str, tensor_name: str, maker: Any, own: Mapping[str, str]) -> Effective:
     name = prefix.removeprefix(".") + tensor_name
     inside = f"{prefix.removeprefix('.')}parametrizations.{tensor_name}."
     parts = tuple(inside + part for part, _ in maker.named_parameters())
-    plain = Effective(name, group_of(name), parts, 0, maker)
+    plain = Effective(name, group_of(name, own), parts, 0, maker)
     made = plain.compute()
     size = made.numel() if made.is_floating_point() or made.is_complex() else 0
     return Effective(name, plain.group, parts, size, maker)

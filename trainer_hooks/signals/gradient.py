@@ -31,7 +31,7 @@ class Gradient(SummedSignal):
     name: ClassVar[str] = "gradient"
 
     def __init__(self, subject: Subject) -> None:
-        trainable = [p for p in measurable(subject.parameters) if p.tensor.requires_grad]
+        trainable = [p for p in measurable(subject.parameters) if p.requires_grad]
         self._parameters = [p for p in trainable if p.owned]
         self._orphans = [p.name for p in trainable if not p.owned]
         self._extras = subject.extras
@@ -64,7 +64,7 @@ class Gradient(SummedSignal):
 
     def _take(self) -> torch.Tensor:
         """Squared norms, float64 [parameters]; 0 where there is no gradient."""
-        grads = [p.tensor.grad for p in self._parameters]
+        grads = [p.grad for p in self._parameters]
         self._there = {place for place, grad in enumerate(grads) if grad is not None}
         if not self._there:
             return self._nothing()
@@ -116,10 +116,10 @@ class Gradient(SummedSignal):
             return [p.name for p, ok in zip(self._parameters, finite, strict=True) if not ok][
                 :BLAMED
             ]
-        there = [p for p in self._parameters if p.tensor.grad is not None]
+        there = [p for p in self._parameters if p.grad is not None]
         if not there or self._world > 1:
             return []
-        norms = tensor_norms([p.tensor.grad for p in there if p.tensor.grad is not None])
+        norms = tensor_norms([grad for p in there if (grad := p.grad) is not None])
         finite = norms.isfinite().tolist()
         return [p.name for p, ok in zip(there, finite, strict=True) if not ok][:BLAMED]
 

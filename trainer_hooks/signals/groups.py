@@ -1,19 +1,26 @@
 """Parameters under clean names, sorted into groups by name pattern.
 
-Groups: emb head emb_head (tied) attn_qkv attn_o mlp_in mlp_out router lora norm other.
+Groups: emb head emb_head (tied) attn_qkv attn_o mlp_in mlp_out router lora norm other; attn_q,
+attn_k and attn_v where the model has them apart. Patterns of the user's own go before these, and a
+fused parameter can be cut into declared slices.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
 
 from trainer_hooks.signals.base import NamedParameter, Subject
+from trainer_hooks.signals.shards import is_sharded
 
 TOTAL = "total"
+Slices = Mapping[str, tuple[int, int]]
+"""Group -> first place, and the one after the last, along the dimension that they fill."""
 
 _WRAPPERS = re.compile(
     r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
@@ -27,11 +34,10 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("norm", r"norm|(?:^|[._])ln(?:_?\w{1,3})?\.|layer_?norm"),
     ("head", r"lm_head|embed_out|(?:^|\.)(?:head|output|score|unembed)\.(?:weight|bias)$"),
     ("emb", r"emb|(?:^|\.)(?:wte|wpe|shared)\."),
-    (
-        "attn_qkv",
-        r"c_attn|qkv|query|\.key\b|\.value\b|[qkv]_proj|(?:attn|attention)\w*\.w?[qkv]\b|in_proj"
-        r"|\.w[qkv]\.",
-    ),
+    ("attn_qkv", r"c_attn|qkv|query_key|in_proj|\bkv_"),
+    ("attn_q", r"query|\bq_|(?:attn|attention)\w*\.(?:w?q|c_q|to_q)\b|\.(?:wq|to_q)\."),
+    ("attn_k", r"\.key\b|\bk_proj|(?:attn|attention)\w*\.(?:w?k|c_k|to_k)\b|\.(?:wk|to_k)\."),
+    ("attn_v", r"\.value\b|\bv_proj|(?:attn|attention)\w*\.(?:w?v|c_v|to_v)\b|\.(?:wv|to_v)\."),
     (
         "attn_o",
         r"(?:attn|attention)\w*\.(?:c_proj|proj|dense|out_proj|wo|o|output\.dense)\b|o_proj|out_proj",
@@ -87,20 +93,33 @@ def unwrapped(model: Any) -> Any:
             return model
 
 
-def group_of(name: str) -> str:
+def group_of(name: str, own: Mapping[str, str] = MappingProxyType({})) -> str:
     """The group of a clean parameter name; ``other`` where no pattern fits.
+
+    ``own``: group -> pattern, tried first and in this order.
 
     >>> group_of("transformer.h.3.attn.c_attn.weight")
     'attn_qkv'
     """
+    for group, text in own.items():
+        if re.search(text, name):
+            return group
     return next((group for group, pattern in _COMPILED if pattern.search(name)), "other")
 
 
-def named_parameters(model: Any, optimizers: Sequence[Any] = ()) -> list[NamedParameter]:
+def named_parameters(
+    model: Any,
+    optimizers: Sequence[Any] = (),
+    own: Mapping[str, str] = MappingProxyType({}),
+    slices: Mapping[str, Slices] = MappingProxyType({}),
+) -> list[NamedParameter]:
     """Every parameter once, trainable or not, and what only an optimizer knows.
 
     A matrix that is both embedding and head is in the group ``emb_head``; other shared tensors go
-    by their first name.
+    by their first name. ``own`` as in ``group_of``; ``slices``: pattern of a name -> its slices.
+
+    Raises:
+        ValueError: slices that are not a parameter's.
     """
     names: dict[int, list[str]] = {}
     tensors: dict[int, Tensor] = {}
@@ -113,20 +132,41 @@ def named_parameters(model: Any, optimizers: Sequence[Any] = ()) -> list[NamedPa
         owned.add(id(tensor))
         if id(tensor) not in tensors:
             names[id(tensor)], tensors[id(tensor)] = [name], tensor
-    return [
+    found = [
         NamedParameter(
             name=called[0],
-            group=_group_of_all(called),
-            tensor=tensors[key],
+            group=_group_of_all(called, own),
+            whole=tensors[key],
             owned=key in owned or not optimizers,
         )
         for key, called in names.items()
     ]
+    return [part for parameter in found for part in _cut(parameter, slices)]
 
 
-def _group_of_all(names: list[str]) -> str:
-    groups = {group_of(name) for name in names}
-    return "emb_head" if {"emb", "head"} <= groups else group_of(names[0])
+def _cut(parameter: NamedParameter, slices: Mapping[str, Slices]) -> list[NamedParameter]:
+    """The parameter's slices; itself where none are declared, or where it lies in shards."""
+    declared = next((v for text, v in slices.items() if re.search(text, parameter.name)), None)
+    if declared is None or is_sharded(parameter.whole) or parameter.whole.ndim == 0:
+        return [parameter]
+    shape, end = parameter.whole.shape, max(last for _, last in declared.values())
+    dims = [dim for dim, size in enumerate(shape[:2]) if size == end]
+    if not dims:
+        raise ValueError(f"slices up to {end} of {parameter.name}, whose shape is {tuple(shape)}")
+    return [
+        replace(
+            parameter,
+            name=f"{parameter.name}[{group}]",
+            group=group,
+            cut=(dims[0], first, last - first),
+        )
+        for group, (first, last) in declared.items()
+    ]
+
+
+def _group_of_all(names: list[str], own: Mapping[str, str]) -> str:
+    groups = {group_of(name, own) for name in names}
+    return "emb_head" if {"emb", "head"} <= groups else group_of(names[0], own)
 
 
 def _optimizer_parameters(optimizers: Sequence[Any]) -> Iterable[tuple[str, Tensor]]:

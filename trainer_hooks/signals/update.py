@@ -79,7 +79,7 @@ class Update(SummedSignal):
     name: ClassVar[str] = "update"
 
     def __init__(self, subject: Subject) -> None:
-        trainable = [p for p in measurable(subject.parameters) if p.tensor.requires_grad]
+        trainable = [p for p in measurable(subject.parameters) if p.requires_grad]
         if not trainable:
             raise AsleepError("a parameter that requires a gradient", "watch(model, optimizer)")
         by_group = sorted(trainable, key=lambda p: [q.group for q in trainable].index(p.group))
@@ -163,7 +163,7 @@ class Update(SummedSignal):
         if change.after_norm is None or self._world > 1 or len(self._portions) > 1:
             return
         if all(a.numel() == p.tensor.numel() for a, p in zip(after, members, strict=True)):
-            places = {id(p.tensor): place for place, p in enumerate(members)}
+            places = {p.name: place for place, p in enumerate(members)}
             self._extras["norms_after"] = (step, places, change.after_norm)
 
     def sums(self, step: int) -> Tensor:

@@ -33,7 +33,10 @@ class Weights(SummedSignal):
             raise AsleepError("a model with parameters", "watch(model, optimizer)")
         self._world = subject.world
         self._extras = subject.extras
-        self._made: list[Effective] = [] if self._world > 1 else effective_weights(subject.model)
+        own = subject.extras.get("groups") or {}
+        self._made: list[Effective] = []
+        if self._world == 1:
+            self._made = effective_weights(subject.model, own)
         parts = {part for made in self._made for part in made.parts}
         names = [p.name for p in self._parameters] + [m.name for m in self._made]
         sizes = [p.tensor.numel() for p in self._parameters] + [m.size for m in self._made]
@@ -70,11 +73,11 @@ class Weights(SummedSignal):
         at, places, known = self._extras.pop("norms_after", (None, {}, None))
         if at != step or known is None:
             return tensor_norms([local(p.tensor) for p in self._parameters])
-        missing = [p.tensor for p in self._parameters if id(p.tensor) not in places]
+        missing = [p.tensor for p in self._parameters if p.name not in places]
         rest = iter(tensor_norms(missing).to(known.device).unbind()) if missing else iter(())
         parts = known.unbind()
         return torch.stack([
-            parts[places[id(p.tensor)]] if id(p.tensor) in places else next(rest)
+            parts[places[p.name]] if p.name in places else next(rest)
             for p in self._parameters
         ])  # fmt: skip
 

@@ -28,7 +28,7 @@ const MAIN = [
 export const FIRST = MAIN.slice(0, 2).flatMap(([, spec]) => spec.lines.map((line) => line.key));
 
 /** Parameter groups whose rotation is shown open, most telling first. */
-const ROTATION = ['attn_qkv', 'attn_o', 'mlp_in', 'mlp_out', 'total', 'head', 'emb', 'other'];
+const ROTATION = ['attn_qkv', 'attn_q', 'attn_k', 'attn_v', 'attn_o', 'mlp_in', 'mlp_out', 'total', 'head', 'emb', 'other'];
 
 /** The main charts, with the lines this run has. @param {SeriesInfo[]} series @returns {[string, ChartSpec][]} */
 export function mainSpecs(series) {

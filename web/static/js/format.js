@@ -131,7 +131,7 @@ export function briefly(seconds) {
 }
 
 /** @type {Record<string, string>} */
-const GROUPS = { emb: 'embedding', attn_qkv: 'attention q, k, v', attn_o: 'attention out', mlp_in: 'mlp in', mlp_out: 'mlp out', head: 'output head', lora: 'LoRA' };
+const GROUPS = { emb: 'embedding', attn_qkv: 'attention q, k, v', attn_q: 'attention q', attn_k: 'attention k', attn_v: 'attention v', attn_o: 'attention out', mlp_in: 'mlp in', mlp_out: 'mlp out', head: 'output head', lora: 'LoRA' };
 
 /** A parameter group in words; a name of the user's stays as it is. @param {string} name */
 export function groupName(name) {
