@@ -108,7 +108,7 @@ class AnswersDrift(Detector):
     """Judges each sampling when its last answer is there, late ones too."""
 
     name: ClassVar[str] = "answers_drift"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "answers got shorter or surer, not better"
     needs: ClassVar[tuple[str, ...]] = ()
     kinds: ClassVar[tuple[str, ...]] = ("pretrain", "continued", "sft", "other")
@@ -119,6 +119,7 @@ class AnswersDrift(Detector):
         self._params = params or Params()
         self._open: dict[str, _Sampling] = {}
         self._since: tuple[int, float] | None = None
+        self._good: tuple[int, float] | None = None
         self._reference: _Sampling | None = None
         self._judged: list[str] = []
 
@@ -245,7 +246,10 @@ class AnswersDrift(Detector):
     # -- words -------------------------------------------------------------------------------------
 
     def _bad(self, now: _Sampling, then: _Sampling, found: _Finding, frame: StepFrame) -> Verdict:
-        self._since = self._since or (now.step, now.at)
+        if self._since is None:
+            # It may have begun with the step after the last sampling that was as before.
+            step, at = self._good or (then.step, then.at)
+            self._since = (step + 1, at)
         said = " and ".join(SIGNS[sign] for sign in found.signs if sign in OPENERS)
         evidence = Evidence(
             rule="paired rank sum against a fixed sampling, Holm",
@@ -268,7 +272,7 @@ class AnswersDrift(Detector):
         )  # fmt: skip
 
     def _calm(self, now: _Sampling, frame: StepFrame) -> Verdict:
-        self._since = None
+        self._since, self._good = None, (now.step, now.at)
         return Verdict(
             self.name, "", "calm", "info", "as_before", now.step, frame.t, frame.attempt, self.title
         )
@@ -286,6 +290,7 @@ class AnswersDrift(Detector):
         return {
             "open": [asdict(sampling) for sampling in self._open.values()],
             "since": None if self._since is None else list(self._since),
+            "good": None if self._good is None else list(self._good),
             "reference": None if self._reference is None else asdict(self._reference),
             "judged": list(self._judged),
         }
@@ -294,6 +299,8 @@ class AnswersDrift(Detector):
         self._open = {saved["id"]: _Sampling(**saved) for saved in state["open"]}
         since = state["since"]
         self._since = None if since is None else (int(since[0]), float(since[1]))
+        good = state["good"]
+        self._good = None if good is None else (int(good[0]), float(good[1]))
         saved = state["reference"]
         self._reference = None if saved is None else _Sampling(**saved)
         self._judged = list(state["judged"])

@@ -52,6 +52,7 @@ class _Memory:
     restarts: list[int] = field(default_factory=list)
     ratios: list[list[float]] = field(default_factory=list)
     repeats: float = 0.0
+    repeats_told: bool = False
     repeats_since: int | None = None
     repeats_ended: int | None = None
     attempt: str = ""
@@ -89,6 +90,7 @@ class Companions:
     def _see_repeats(self, step: int, share: float) -> None:
         memory = self._memory
         memory.repeats += 0.05 * (share - memory.repeats)
+        memory.repeats_told = True
         stale = memory.repeats > self._params.repeat_share
         if share > 0 and memory.repeats_since is None:
             memory.repeats_since = step
@@ -123,6 +125,10 @@ class Companions:
     def grad_ratio(self) -> float:
         """The gradient norm over its median: the largest of the last three points."""
         return max((ratio for _, ratio in self._memory.ratios[-3:]), default=0.0)
+
+    def are_rows_fresh(self, below: float) -> bool:
+        """Whether rows are counted, and next to none of the last 20 batches was a repeat."""
+        return self._memory.repeats_told and self._memory.repeats < below
 
     def mixed_at(self, step: int) -> bool:
         """Whether a change of the data mix was declared at this step."""

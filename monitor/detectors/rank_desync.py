@@ -22,6 +22,7 @@ class Params:
 class _Memory:
     attempt: str = ""
     equal_step: int | None = None
+    equal_at: float = 0.0
     onset_step: int | None = None
     onset_at: float | None = None
     first_spread: float = 0.0
@@ -32,6 +33,7 @@ class RankDesync(Detector):
     """Critical at the first sample whose checksums differ: replicas never come together again."""
 
     name: ClassVar[str] = "rank_desync"
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "replicas are no longer equal"
     needs: ClassVar[tuple[str, ...]] = (*rank_patterns("checksum"), "checksum_spread")
     kinds: ClassVar[tuple[str, ...]] = (
@@ -62,13 +64,17 @@ class RankDesync(Detector):
     def _equal(self, frame: StepFrame) -> list[Verdict]:
         memory = self._memory
         was_bad = memory.onset_step is not None
-        memory.equal_step, memory.onset_step, memory.onset_at = frame.step, None, None
+        memory.equal_step, memory.equal_at = frame.step, frame.t
+        memory.onset_step, memory.onset_at = None, None
         return [said(self, frame, "calm", "info", "equal")] if was_bad else []
 
     def _unequal(self, frame: StepFrame, spread: float, sums: dict[int, float]) -> Verdict:
         memory = self._memory
         if memory.onset_step is None:
             memory.onset_step, memory.onset_at = frame.step, frame.t
+            if memory.equal_step is not None:
+                # It may have begun with the step after the last sample that was equal.
+                memory.onset_step, memory.onset_at = memory.equal_step + 1, memory.equal_at
             memory.first_spread = spread
         odd = _odd_ones(sums)
         who = f"{ranks_text(odd)} against the others" if odd else "which rank is not known"

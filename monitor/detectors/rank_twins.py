@@ -20,10 +20,12 @@ class Params:
 
 @dataclass(slots=True)
 class _Watched:
-    """One kind of thing that must differ: recent samples, and where the present spell began."""
+    """One kind of thing that must differ: recent samples, and where the present spell began.
+    ``different``: [step, time] after the last sample that was as it must be."""
 
     recent: list[bool] = field(default_factory=list)
     different_seen: bool = False
+    different: list[float] = field(default_factory=list)
     onset_step: int | None = None
     onset_at: float | None = None
     ranks: list[int] = field(default_factory=list)
@@ -37,12 +39,17 @@ WORDS = {
 TITLES = {"batches": "train on the same batches", "shards": "hold the same shard of the weights"}
 
 
+FIRST = "loss/train"
+"""Read for the step an attempt begins with: twins at the first sample were twins from there on."""
+
+
 class RankTwins(Detector):
     """Critical when two ranks that must differ are equal in 3 of 5 samples."""
 
     name: ClassVar[str] = "rank_twins"
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "ranks are twins"
-    needs: ClassVar[tuple[str, ...]] = rank_patterns(*SUBJECTS.values())
+    needs: ClassVar[tuple[str, ...]] = (*rank_patterns(*SUBJECTS.values()), FIRST)
     kinds: ClassVar[tuple[str, ...]] = (
         "pretrain", "continued", "sft", "preference", "rl", "other",
     )  # fmt: skip
@@ -51,12 +58,13 @@ class RankTwins(Detector):
     def __init__(self, facts: RunFacts, params: Params | None = None) -> None:
         self.params = params or Params()
         self._attempt = ""
+        self._first = [0.0, 0.0]
         self._watched = {subject: _Watched() for subject in SUBJECTS}
 
     def update(self, frame: StepFrame) -> list[Verdict]:
         """Compare the ranks' hashes of this step, from the very first sample."""
         if frame.attempt != self._attempt:
-            self._attempt = frame.attempt
+            self._attempt, self._first = frame.attempt, [float(frame.step), frame.t]
             self._watched = {subject: _Watched() for subject in SUBJECTS}
         verdicts = []
         for subject, name in SUBJECTS.items():
@@ -69,14 +77,15 @@ class RankTwins(Detector):
         watched = self._watched[subject]
         watched.recent = [*watched.recent, bool(twins)][-self.params.seen :]
         if not twins:
-            watched.different_seen = True
+            watched.different_seen, watched.different = True, [float(frame.step + 1), frame.t]
             if not any(watched.recent):
                 watched.onset_step = None
                 return [said(self, frame, "calm", "info", "different", subject=subject)]
             return []
         watched.ranks = twins
         if watched.onset_step is None:
-            watched.onset_step, watched.onset_at = frame.step, frame.t
+            begin = watched.different or self._first
+            watched.onset_step, watched.onset_at = int(begin[0]), begin[1]
         if sum(watched.recent) < self.params.bad_of:
             return []
         evidence = self._evidence(subject, watched, ranks)
@@ -114,11 +123,12 @@ class RankTwins(Detector):
     def snapshot(self) -> dict[str, Any]:
         return {
             "attempt": self._attempt,
+            "first": list(self._first),
             "watched": {subject: asdict(one) for subject, one in self._watched.items()},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._attempt = state["attempt"]
+        self._attempt, self._first = state["attempt"], list(state["first"])
         self._watched = {subject: _Watched(**one) for subject, one in state["watched"].items()}
 
 

@@ -23,6 +23,7 @@ from monitor.detectors.base import (
 from monitor.detectors.companions import SLOW_NEEDS, CompanionParams, Companions
 from monitor.detectors.evaluation_jump import EvaluationJump, JumpParams, changed
 from monitor.detectors.gate import Gate
+from monitor.detectors.leaked_labels import LeakParams, leaked
 from monitor.detectors.robust import MAD_TO_SD, bend_sd, median
 from monitor.detectors.saying import said
 
@@ -66,6 +67,7 @@ class Params:
     first_points: int = 8
     companions: CompanionParams = field(default_factory=CompanionParams)
     evaluation: JumpParams = field(default_factory=JumpParams)
+    leak: LeakParams = field(default_factory=LeakParams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,8 @@ class TrainHeldoutGap(Detector):
         self._note_eval(frame, held)
         self._memory.above = self._memory.above + 1 if self._has_turned() else 0
         warm = self._gate.steps_to_go(frame.step)
+        if not warm and (self._leaks() or self._memory.open == "leaked"):
+            return [*verdicts, *self._judge_leak(frame)]
         if warm or self._memory.seen < self.params.evals:
             return [*verdicts, self._too_early(frame, warm)]
         return verdicts + self._judge(frame)
@@ -155,6 +159,35 @@ class TrainHeldoutGap(Detector):
             )]  # fmt: skip
         calm = said(self, frame, "calm", "info", "agree", subject="evaluation")
         return [calm] if was_open else []
+
+    def _leaks(self) -> bool:
+        """Whether fresh rows are predicted far better than held-out ones."""
+        params, evals = self.params.leak, self._memory.evals
+        late = evals[-params.evals_in_a_row :]
+        if len(evals) <= len(late) or not self._companions.are_rows_fresh(params.repeats):
+            return False
+        return all(
+            one.points >= params.points
+            and one.train < min(params.share * one.held, one.held - params.apart_nats)
+            for one in late
+        )
+
+    def _judge_leak(self, frame: StepFrame) -> list[Verdict]:
+        memory, params = self._memory, self.params.leak
+        alike = [e for e in memory.evals if e.train > params.together_share * e.held]
+        if memory.open == "leaked" and alike and alike[-1] is memory.evals[-1]:
+            memory.open, memory.onset_step, memory.onset_at = "", None, None
+            return [self._verdict(frame, "calm", "info", "together", None)]
+        if memory.open != "leaked":
+            first = alike[-1] if alike else memory.evals[0]
+            memory.open, memory.onset_step, memory.onset_at = "leaked", first.step + 1, first.t
+        now, onset = memory.evals[-1], memory.onset_step or frame.step
+        at = memory.onset_at if memory.onset_at is not None else frame.t
+        evidence = leaked(onset, at, now.held, now.train, memory.seen, self.version)
+        return [said(
+            self, frame, "bad", "warning", "leaked_labels", title="the labels leak",
+            evidence=evidence,
+        )]  # fmt: skip
 
     def _note_train(self, frame: StepFrame) -> None:
         loss, memory = frame.values.get(TRAIN), self._memory

@@ -78,7 +78,7 @@ def test_a_learning_rate_of_zero() -> None:
 def test_a_tensor_left_out_of_the_all_reduce() -> None:
     (alert,) = alerts_of(log_of("zoo/ddp_desync"))
     assert (alert.detector, alert.severity) == ("rank_desync", "critical")
-    assert (alert.onset_step, alert.opened_step) == (300, 300)
+    assert (alert.onset_step, alert.opened_step) == (291, 300)  # equal at 290
     assert alert.resolved_reason == "run_ended"  # they never come together again
 
 

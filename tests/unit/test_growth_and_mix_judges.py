@@ -250,9 +250,9 @@ def test_shares_counted_on_few_rows_are_noise(seed: int) -> None:
     assert bad(judged(made("data_drift"), frames(range(5000), values))) == []
 
 
-def test_documents_that_shorten_by_half_warn() -> None:
+def test_documents_that_shorten_by_half_are_information() -> None:
     found = bad(judged(made("data_drift"), frames(range(800), mix(400, 0.3, 200.0))))
-    assert {(v.subject, v.severity) for v in found} == {("doc_len", "warning")}
+    assert {(v.subject, v.severity) for v in found} == {("doc_len", "info")}
 
 
 def test_a_declared_change_makes_a_new_reference() -> None:

@@ -358,3 +358,29 @@ def test_another_learning_rate_at_the_resume_is_named() -> None:
         found[0].evidence.causes[0].text == "the learning rate is x10 of what it was at this step"
     )
     assert max(v.step for v in found) < 212 + 200
+
+
+# -- labels that leak -----------------------------------------------------------------------------
+
+
+def leaking(repeats: float | None, train: float) -> list[Verdict]:
+    def values(step: int) -> Values:
+        found = {"loss/train": 5.0 if step < 40 else train}
+        if repeats is not None:
+            found["repeat_share"] = repeats
+        return found | ({"loss/probe": 4.0} if step % 25 == 0 else {})
+
+    found = bad(judged(made("train_heldout_gap"), frames(range(400), values)))
+    return [verdict for verdict in found if verdict.reason == "leaked_labels"]
+
+
+def test_fresh_rows_that_are_known_by_heart_are_labels_that_leak() -> None:
+    first = leaking(0.0, 0.05)[0]
+    assert first.step <= 150
+    assert first.evidence is not None
+    assert (first.evidence.onset_step or 0) <= 51
+    assert "targets stand in the inputs" in first.evidence.causes[0].text
+
+
+def test_rows_that_may_have_been_memorised_are_no_leak() -> None:
+    assert leaking(0.5, 0.05) == leaking(None, 0.05) == leaking(0.0, 1.5) == []
