@@ -119,6 +119,12 @@ def test_two_alerts_of_one_cause_are_one_push_and_one_card(
     page.wait_for_selector("#text h1:has-text('overconfident')")
     assert "stale data" in page.inner_text("#incident")
 
+    page.goto(f"{house.url}/alerts")
+    page.wait_for_selector("#alerts li .also")
+    assert page.locator("#alerts li").count() == 1
+    assert page.inner_text("#alerts li h2").startswith("stale data since step 200")
+    assert page.inner_text("#alerts li .also").startswith("Of the same cause: overconfident since")
+
     page.goto(f"{house.url}/alerts/{lead['id']}")
     page.fill("#person", "kim")
     page.fill("#note", f"on it {IMG}")

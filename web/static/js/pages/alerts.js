@@ -33,8 +33,30 @@ async function acknowledge(alert) {
   }
 }
 
-/** @param {Alert} alert */
-function item(alert) {
+const SEVERITY = ['critical', 'warning', 'info'];
+
+/** What one cause did to one run is one card: its worst open alert, and the others. @param {Alert[]} all @returns {Alert[][]} */
+function cards(all) {
+  /** @type {Map<string, Alert[]>} */
+  const found = new Map();
+  for (const alert of all) {
+    const key = alert.incident || alert.id;
+    found.set(key, [...(found.get(key) ?? []), alert]);
+  }
+  /** @param {Alert} alert */
+  const over = (alert) => Number(alert.state === 'resolved');
+  for (const kin of found.values()) kin.sort((a, b) => over(a) - over(b) || SEVERITY.indexOf(a.severity) - SEVERITY.indexOf(b.severity) || a.onset_step - b.onset_step || a.opened_step - b.opened_step);
+  return [...found.values()];
+}
+
+/** @param {Alert[]} others */
+function also(others) {
+  const links = others.flatMap((other, index) => [index ? '; ' : ' ', h('a', { href: alertPage(other.id) }, foreign(other.title || other.detector)), ` since ${count(other.onset_step)} (${other.state === 'resolved' ? 'over' : other.severity})`]);
+  return h('p', { class: 'small also' }, 'Of the same cause:', ...links);
+}
+
+/** @param {Alert} alert @param {Alert[]} others of the same incident */
+function item(alert, others) {
   const kind = alertKind(alert);
   const lamp = h('span');
   setLamp(lamp, kind === 'info' ? 'done' : kind, WORDS[kind], 'mid');
@@ -44,20 +66,21 @@ function item(alert) {
     h('div', {},
       h('h2', {}, h('a', { href: alertPage(alert.id) }, foreign(alert.title || alert.detector), alert.subject ? ' ' : null, alert.subject ? foreign(alert.subject) : null, ` since step ${count(alert.onset_step)}`)),
       h('p', { class: 'small' }, foreign(alert.evidence.summary ?? '')),
+      others.length ? also(others) : null,
       h('p', { class: 'small quiet' }, h('a', { href: runPage(alert.run) }, foreign(alert.run_name || alert.run)), ` \u00b7 ${spent}told at step ${count(alert.opened_step)}, ${clock(alert.opened_at, ZONE, now())} \u00b7 `, foreign(stateText(alert)))),
     h('div', { class: 'do' }, alert.state === 'firing' ? button('Acknowledge', () => void acknowledge(alert)) : null, h('a', { class: 'btn', href: alertPage(alert.id) }, 'Open')));
 }
 
 function paint() {
   const rank = { act: 0, look: 1, info: 2, done: 3 };
-  const all = [...alerts.values()].sort((a, b) => rank[alertKind(a)] - rank[alertKind(b)] || b.opened_at - a.opened_at);
+  const all = [...alerts.values()];
   const open = all.filter((alert) => alert.state !== 'resolved');
   const waiting = open.filter((alert) => alert.state === 'firing').length;
   say($('#count'), `${open.length} open, ${waiting} waiting for a person`);
   title(waiting ? `${plural(waiting, 'alert')} waiting` : 'Alerts');
-  const shown = show === 'open' ? open : all;
+  const shown = cards(show === 'open' ? open : all).sort(([a], [b]) => rank[alertKind(a)] - rank[alertKind(b)] || b.opened_at - a.opened_at);
   const none = show === 'open' ? 'No alert is open. What was told before is under All.' : 'Nothing has ever been told.';
-  keepFocus($('#alerts'), () => $('#alerts').replaceChildren(...(shown.length ? shown.map(item) : [h('li', {}, h('p', { class: 'quiet' }, none))])));
+  keepFocus($('#alerts'), () => $('#alerts').replaceChildren(...(shown.length ? shown.map(([lead, ...others]) => item(lead, others)) : [h('li', {}, h('p', { class: 'quiet' }, none))])));
 }
 
 async function load() {
