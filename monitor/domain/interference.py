@@ -17,6 +17,7 @@ Effect = Literal["none", "slowed", "starved", "other_stall", "unknown"]
 
 LEAST_BEFORE = 20
 LEAST_INSIDE = 6
+LEAST_HALF = 2
 TRIM = 0.1
 SLOWER = 1.10
 STARVED_SHARE = 0.05
@@ -105,9 +106,14 @@ def judge_window(
 
 
 def _is_slower(before: Sequence[StepRow], now: Sequence[StepRow]) -> bool:
-    """Both halves are slower than usual by more than chance, the largest steps left out."""
-    half = len(now) // 2
-    return all(_is_above(before, part) for part in (now[:half], now[half:]))
+    """Both halves are slower than usual by more than chance, the largest steps left out.
+
+    Halves of the time, not of the steps: while a loader starves there are few steps, and the many
+    of the moments before and after would hide them.
+    """
+    middle = (now[0].t - now[0].step_s + now[-1].t) / 2
+    halves = [row for row in now if row.t <= middle], [row for row in now if row.t > middle]
+    return all(len(part) >= LEAST_HALF and _is_above(before, part) for part in halves)
 
 
 def _is_above(before: Sequence[StepRow], now: Sequence[StepRow]) -> bool:

@@ -145,3 +145,17 @@ def test_noise_alone_names_nobody(seed):
     noise = random.Random(100 + seed)
     verdicts = run(lambda s, inside: (0.1 * noise.lognormvariate(0, 0.3), 0.001), seed=seed)
     assert all(judgement == "calm" for judgement, _ in judged(verdicts))
+
+
+def test_one_that_begins_and_ends_within_its_window_is_named_though_most_steps_are_as_usual():
+    """While it starves the loader there are few steps; the others lie before and after."""
+    begun, ended = 310, 324
+    verdicts = run(
+        lambda s, inside: (0.5, 0.4) if begun <= s % 300 + 300 < ended else healthy(s, inside)
+    )
+    assert judged(verdicts) == [("bad", "starved")] * 3
+
+
+def test_two_stalls_at_both_ends_of_a_window_are_not_the_samplers():
+    verdicts = run(lambda s, inside: (4.0, 3.9) if s % 300 in (1, 38) else healthy(s, inside))
+    assert judged(verdicts) == [("calm", "other_stall")] * 3
