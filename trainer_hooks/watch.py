@@ -172,6 +172,13 @@ class Watch:
         self._rec.micro.add(loss, tokens)
 
     @guarded
+    def predicted(
+        self, logits: Any, targets: Any, *, ignore_index: int = -100, vocab: int | None = None
+    ) -> None:
+        """Logits [..., V] and targets [...] of the coming step's batch: accuracy, calibration."""
+        self._rec.predicted(logits, targets, ignore_index=ignore_index, vocab=vocab)
+
+    @guarded
     def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
         """Values of your own: they go with the next ``step()``, or with the step named."""
         if step is None:

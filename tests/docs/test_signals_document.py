@@ -72,6 +72,14 @@ def test_each_series_of_the_ranks_is_explained() -> None:
 
 
 @pytest.mark.torch
+def test_each_series_of_the_training_batch_is_explained() -> None:
+    pytest.importorskip("torch")
+    from trainer_hooks.signals.training_batch import specs
+
+    assert not undocumented(specs())
+
+
+@pytest.mark.torch
 def test_each_series_of_the_signals_is_explained() -> None:
     specs = signal_specs()
     assert len({spec.name for spec in specs}) > 15

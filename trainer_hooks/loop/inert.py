@@ -34,6 +34,9 @@ class InertWatch:
     def micro(self, *_args: Any, **_values: Any) -> None:
         """Nothing."""
 
+    def predicted(self, *_args: Any, **_values: Any) -> None:
+        """Nothing."""
+
     def log(self, *_args: Any, **_values: Any) -> None:
         """Nothing."""
 

@@ -21,6 +21,7 @@ from trainer_hooks.wire import Asleep, RunKind, RunStart, Scalar
 
 DEFAULT_SERVER = "http://127.0.0.1:8765"
 DEVICE_READ_STEPS = 10
+TRAIN_BATCH_STEPS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ class Options:
 
     def intervals(self) -> dict[str, int]:
         """Cadence -> steps; what is not named keeps its default."""
-        return DEFAULT_EVERY | {"step": DEVICE_READ_STEPS} | dict(self.every)
+        own = {"step": DEVICE_READ_STEPS, "train_batch": TRAIN_BATCH_STEPS}
+        return DEFAULT_EVERY | own | dict(self.every)
 
     def extras(self) -> dict[str, Any]:
         """What signals are given beside the model and its optimizers."""

@@ -71,6 +71,7 @@ class Recorder:
         self._said_plain_mean = False
         self._has_blamed = False
         self._counted_s = 0.0
+        self._judged_keys: frozenset[str] = frozenset()
         self._read_at_s = time.monotonic()
         # From the step before the first: a packed copy of one row would be one too many.
         schedule.sampled("step", self.done, 0.0)
@@ -134,6 +135,21 @@ class Recorder:
     def log(self, values: Mapping[str, Any]) -> None:
         """Values that go with the next step."""
         self._logged.update(values)
+
+    def predicted(self, logits: Any, targets: Any, **options: Any) -> None:
+        """Predictions of the coming step's batch, where they are due."""
+        step = self.done + 1
+        if not self._schedule.due("train_batch", step):
+            return
+        from trainer_hooks.signals.training_batch import specs, training_batch
+
+        began_s = time.perf_counter()
+        if not self._judged_keys:
+            found = specs()
+            self._judged_keys = frozenset(spec.key for spec in found)
+            self._link.open().intake.declare(found)
+        self._logged.update(training_batch(logits, targets, **options))
+        self._schedule.sampled("train_batch", step, time.perf_counter() - began_s)
 
     def put_late(self, step: int, values: Mapping[str, Any]) -> None:
         """Values of another step than the coming one; they complete nothing."""
@@ -277,6 +293,8 @@ class Recorder:
         if row.sampled:
             for key in [k for k, v in row.cells.items() if v == UNDEFINED and _is_ratio(k)]:
                 del row.cells[key]
+        if row.cells.get("judged_tokens/train") == 0:  # no token counts: that is no value, not NaN
+            row.cells = {k: v for k, v in row.cells.items() if k not in self._judged_keys}
         broken = is_non_finite(row.cells)
         self._blame(row, broken)
         hashes = [value for part in row.hashes for value in part]

@@ -26,7 +26,7 @@ CPU_LOGIT_BYTES = 24 * 1024 * 1024
 WAKE_FORWARD = "Probe(..., forward=lambda model, inputs: (hidden, model.lm_head))"
 WAKE = "watch(..., probe=Probe(inputs_BT, targets_BT))"
 
-_SPECS: dict[str, tuple[str, str, str, str]] = {
+STATISTICS: dict[str, tuple[str, str, str, str]] = {
     "loss": ("nat/token", "loss", "lower", "mean -ln p of the true token on the fixed probe"),
     "top1": ("", "accuracy", "higher", "share of tokens whose true token is ranked first"),
     "top10": ("", "accuracy", "higher", "share of tokens whose true token is among the first ten"),
@@ -90,7 +90,7 @@ class ProbeSignal(Signal):
                 help=text,
             )
             for source in ("", *self._sources)
-            for name, (unit, family, better, text) in _SPECS.items()
+            for name, (unit, family, better, text) in STATISTICS.items()
         ]
 
     def measure(self, step: int) -> Measured:
