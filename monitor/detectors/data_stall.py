@@ -14,6 +14,8 @@ from monitor.domain.words import duration_text
 
 ANNOUNCED = frozenset({"evaluation", "checkpoint", "sampling"})
 AFTER = "after a stall"
+USUAL_EVERY = 10
+"""Steps between two looks at what a wait usually takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class _Memory:
     """``waits``: [step, t, wait_s, step_s] of the last steps that were no announced phase."""
 
     waits: list[list[float]] = field(default_factory=list)
+    wait_sum: float = 0.0
+    span_sum: float = 0.0
     usual_s: float | None = None
     onset: list[float] | None = None
     lost_s: float = 0.0
@@ -95,6 +99,7 @@ class DataStall(Detector):
         """Take the step's wait and losses."""
         if self._gate.enter(frame):
             self._memory.waits, self._memory.onset, self._memory.telling = [], None, False
+            self._memory.wait_sum = self._memory.span_sum = 0.0
             self._after.rewind(frame.step)
         self._lr.see(frame)
         block = self._after.see(frame)
@@ -138,16 +143,24 @@ class DataStall(Detector):
         if memory.paused or memory.skip > 0:
             memory.skip = max(0, memory.skip - 1)
             return False
-        memory.waits = [*memory.waits, [float(frame.step), frame.t, wait_s, step_s]]
-        del memory.waits[: -self.params.window]
+        memory.waits.append([float(frame.step), frame.t, wait_s, step_s])
+        memory.wait_sum += wait_s
+        memory.span_sum += max(step_s, wait_s)
+        if len(memory.waits) > self.params.window:
+            gone = memory.waits.pop(0)
+            memory.wait_sum -= gone[2]
+            memory.span_sum -= max(gone[3], gone[2])
         return True
 
     def _giant(self, frame: StepFrame) -> list[Verdict]:
         """One wait as long as many steps: told by itself, since nothing may follow from it."""
         memory, params = self._memory, self.params
-        wait_s, before = memory.waits[-1][2], memory.waits[:-1]
+        wait_s = memory.waits[-1][2]
+        if wait_s <= params.giant_s:
+            return []
+        before = memory.waits[:-1]
         usual = median([row[3] for row in before])
-        long = wait_s > params.giant_s and wait_s > params.giant_steps * usual
+        long = wait_s > params.giant_steps * usual
         if len(before) < 5 or not long or memory.infos >= params.most_infos:
             return []
         memory.infos += 1
@@ -187,27 +200,27 @@ class DataStall(Detector):
             return [unsure(self, frame, f"needs about {params.least} more steps")]
         if self._gate.steps_to_go(frame.step):
             return []
-        waits = [row[2] for row in memory.waits]
-        spans = [max(row[3], row[2]) for row in memory.waits]
-        share, worst = sum(waits) / sum(spans), max(waits)
-        rest = (sum(waits) - worst) / max(sum(spans) - worst, 1e-9)
+        share = memory.wait_sum / max(memory.span_sum, 1e-9)
         if memory.onset is not None:
-            memory.lost_s += max(0.0, waits[-1] - (memory.usual_s or 0.0))
+            memory.lost_s += max(0.0, memory.waits[-1][2] - (memory.usual_s or 0.0))
             if _is_long(memory.waits[-1]):
                 memory.stalls = [*memory.stalls, memory.waits[-1][0]][-32:]
-        if share > params.enter and rest > params.without_worst:
-            if memory.onset is None:
-                self._begin(waits)
-            return self._costly(frame, share)
         if share < params.leave:
-            memory.usual_s = median(waits)
+            if memory.usual_s is None or frame.step % USUAL_EVERY == 0:
+                memory.usual_s = median([row[2] for row in memory.waits])
             memory.onset, memory.telling = None, False
             return [said(self, frame, "calm", "info", "fed")] if memory.open else []
-        return []
+        return self._costly(frame, share) if share > params.enter else []
 
     def _costly(self, frame: StepFrame, share: float) -> list[Verdict]:
-        """Starved: that is told once it has cost something."""
-        memory = self._memory
+        """Starved, and not by one long wait: that is told once it has cost something."""
+        memory, waits = self._memory, [row[2] for row in self._memory.waits]
+        worst = max(waits)
+        others = self.params.without_worst * max(memory.span_sum - worst, 1e-9)
+        if memory.wait_sum - worst <= others:
+            return []
+        if memory.onset is None:
+            self._begin(waits)
         if memory.lost_s < self.params.least_lost_s:
             return []
         if not memory.telling and memory.onset is not None:

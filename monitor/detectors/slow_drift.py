@@ -14,6 +14,7 @@ from monitor.detectors.gate import Gate
 from monitor.detectors.progress import BlockSeries
 from monitor.detectors.robust import mann_kendall, noise_sd
 from monitor.detectors.saying import finite, said, unsure
+from monitor.domain.log import Floats
 
 LOSS = "loss/train"
 HELD_OUT = ("loss/heldout", "loss/probe")
@@ -25,10 +26,11 @@ class Params:
     ``rise_sd``, ``rise_share``: above the mean of the three best blocks by both.
     ``blocks_in_a_row``: three. ``trend_p``, ``step_share``: and creeping: a monotone trend since
     the best block, no single step of which makes half of the rise; a step is other data.
-    ``trend_blocks``: it is looked for in so many. ``heldout_share``, ``heldout_sd``: a fixed
-    held-out loss, where there is one, must have risen above its best by both: batches that only
-    got harder leave it alone. ``memorised_nats``: below this, per cents mean nothing.
-    ``kept_evals``: as far as the held-out loss is remembered."""
+    ``recovered``: and by so much more than any rise the run came back from, to a new best: hard
+    rows at the end of every epoch. ``trend_blocks``: it is looked for in so many.
+    ``heldout_share``, ``heldout_sd``: a fixed held-out loss, where there is one, must have risen
+    above its best by both: batches that only got harder leave it alone. ``memorised_nats``: below
+    this, per cents mean nothing. ``kept_evals``: as far as the held-out loss is remembered."""
 
     block_points: int = 50
     blocks: int = 8
@@ -37,6 +39,7 @@ class Params:
     blocks_in_a_row: int = 3
     trend_p: float = 0.01
     step_share: float = 0.5
+    recovered: float = 1.25
     trend_blocks: int = 40
     noise_blocks: int = 160
     heldout_share: float = 0.005
@@ -54,6 +57,8 @@ class _Memory:
     in_a_row: int = 0
     best: float = 0.0
     limit: float = 0.0
+    lowest: float = math.inf
+    recovered: float = 0.0
     open: bool = False
     onset_step: int | None = None
     onset_at: float | None = None
@@ -63,6 +68,7 @@ class SlowDrift(Detector):
     """Warns when three blocks in a row lie above the best ones and the loss crept there."""
 
     name: ClassVar[str] = "slow_drift"
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "loss drifts upwards"
     needs: ClassVar[tuple[str, ...]] = (LOSS, *HELD_OUT, *SLOW_NEEDS)
     hold: ClassVar[Hold] = Hold(k=1, m=1, calm=2)
@@ -107,11 +113,15 @@ class SlowDrift(Detector):
     def _judge(self, frame: StepFrame) -> list[Verdict]:
         memory, params = self._memory, self.params
         loss_N = np.asarray(self._blocks.losses[-params.noise_blocks :])
+        self._note_recovery(loss_N)
         if not memory.open:
             # While it is open, the drift must not become what is usual.
             memory.best = float(np.sort(loss_N)[:3].mean())
             sd = noise_sd(loss_N)
-            memory.limit = max(params.rise_sd * sd, params.rise_share * abs(memory.best))
+            memory.limit = max(
+                params.rise_sd * sd, params.rise_share * abs(memory.best),
+                params.recovered * memory.recovered,
+            )  # fmt: skip
         above = float(loss_N[-1]) > memory.best + memory.limit
         memory.in_a_row = memory.in_a_row + 1 if above else 0
         if memory.open and above:
@@ -125,6 +135,16 @@ class SlowDrift(Detector):
             return [self._bad(frame)]
         memory.open = False
         return [said(self, frame, "calm", "info", "no_drift")]
+
+    def _note_recovery(self, loss_N: Floats) -> None:
+        """A new best: how far above the old one the run had crept just before it."""
+        memory, now = self._memory, float(loss_N[-1])
+        if now >= memory.lowest:
+            return
+        if len(loss_N) > 3 and math.isfinite(memory.lowest):
+            crept = float(loss_N[-3:-1].mean()) - memory.lowest
+            memory.recovered = max(memory.recovered, crept)
+        memory.lowest = now
 
     def _is_drift(self, losses: list[float]) -> bool:
         params = self.params
@@ -193,7 +213,8 @@ class SlowDrift(Detector):
 
     def snapshot(self) -> dict[str, Any]:
         memory = asdict(self._memory)
-        memory["held_best"] = None if math.isinf(self._memory.held_best) else memory["held_best"]
+        for name in ("held_best", "lowest"):
+            memory[name] = None if math.isinf(memory[name]) else memory[name]
         return {
             "gate": self._gate.snapshot(),
             "companions": self._companions.snapshot(),
@@ -206,5 +227,6 @@ class SlowDrift(Detector):
         self._companions.restore(state["companions"])
         self._blocks = BlockSeries.restored(state["blocks"])
         memory = dict(state["memory"])
-        memory["held_best"] = math.inf if memory["held_best"] is None else memory["held_best"]
+        for name in ("held_best", "lowest"):
+            memory[name] = math.inf if memory[name] is None else memory[name]
         self._memory = _Memory(**memory)
