@@ -32,8 +32,9 @@ from monitor.domain.paired import effect, holm, rank_sum_p
 @dataclass(frozen=True, slots=True)
 class Params:
     """``pairs``: fewer comparable prompts tell nothing. ``alpha``: after Holm's correction.
-    ``effect``: least mean difference, in standard deviations of the differences. ``shorter``: least
-    change of the mean log length (-15 %), ``much_shorter``: speaks alone where nothing tells
+    ``effect``: least mean difference, in standard deviations of the differences; not asked for
+    where the reference answers are proven worse: that alone says that it is no whim. ``shorter``:
+    least change of the mean log length (-15 %), ``much_shorter``: speaks alone where nothing tells
     quality (-40 %), ``surer``: of the mean probability, ``ends``: of the mean
     log of the probability of ending (x1.5), ``repeats``: of the share of repeated stretches.
     ``better_nats``: a fall of the reference answers' mean NLL that counts as better; ``better_p``:
@@ -67,6 +68,9 @@ SIGNS = {
 OPENERS = ("shorter", "ends", "surer")
 END_FLOOR = 1e-6
 OPEN_AT_ONCE = 3
+LEAST_PROOF = 5
+"""Fewer reference answers prove nothing: by chance all of 4 move one way in 1 of 16."""
+
 KEPT = frozenset(
     {"settings", "length", "confidence", "first_token", "repeats", "stop_reason", "reference_nll",
      "ends", "checks"}
@@ -203,12 +207,12 @@ class AnswersDrift(Detector):
             "repeats": _gaps(pairs, lambda a: a["repeats"]),
         }
         p = holm({sign: rank_sum_p(differences) for sign, differences in gaps.items()})
-        return _Finding(
-            len(pairs), p, gaps, tuple(s for s in SIGNS if self._shows(s, gaps[s], p[s])),
-            _gaps(pairs, lambda a: a["reference_nll"]), _gaps(pairs, _passed),
-        )  # fmt: skip
+        nll = _gaps(_asked_once(pairs), lambda a: a["reference_nll"])
+        needed = 0.0 if self._is_proven_worse(nll) else self._params.effect
+        signs = tuple(s for s in SIGNS if self._shows(s, gaps[s], p[s], needed))
+        return _Finding(len(pairs), p, gaps, signs, nll, _gaps(pairs, _passed))
 
-    def _shows(self, sign: str, gaps: list[float], p: float) -> bool:
+    def _shows(self, sign: str, gaps: list[float], p: float, needed: float) -> bool:
         least = {
             "shorter": self._params.shorter, "ends": self._params.ends,
             "repeats": self._params.repeats,
@@ -217,7 +221,7 @@ class AnswersDrift(Detector):
             len(gaps) >= self._params.pairs
             and p < self._params.alpha
             and fmean(gaps) >= least
-            and effect(gaps) >= self._params.effect
+            and effect(gaps) >= needed
         )
 
     def _can_tell(self, found: _Finding, opening: list[str]) -> bool:
@@ -241,7 +245,12 @@ class AnswersDrift(Detector):
         if not self._is_better(found):
             return False
         downs = rank_sum_p([-gap for gap in found.nll])
-        return len(found.nll) >= 5 and downs < self._params.better_p
+        return len(found.nll) >= LEAST_PROOF and downs < self._params.better_p
+
+    def _is_proven_worse(self, nll: list[float]) -> bool:
+        """The reference answers became less likely, beyond chance."""
+        enough = len(nll) >= LEAST_PROOF and fmean(nll) >= self._params.better_nats
+        return enough and rank_sum_p(nll) < self._params.better_p
 
     # -- words -------------------------------------------------------------------------------------
 
@@ -319,6 +328,12 @@ def _gaps(
     """Later minus earlier, where both have the number."""
     both = ((read(then), read(now)) for then, now in pairs)
     return [b - a for a, b in both if a is not None and b is not None]
+
+
+def _asked_once(pairs: list[tuple[Numbers, Numbers]]) -> list[tuple[Numbers, Numbers]]:
+    """Each reference answer once: under several decodings it is the same measurement again."""
+    seen = {(then["reference_nll"], now["reference_nll"]): (then, now) for then, now in pairs}
+    return list(seen.values())
 
 
 def _log_ends(answer: Numbers) -> float | None:

@@ -218,3 +218,38 @@ def test_holm_corrects_for_the_number_of_tests():
     )
     assert effect([1.0, 1.0]) == math.inf
     assert effect([]) == 0.0
+
+
+def uneven(step, nll, sampling=None):
+    """Surer by 0.065 in the mean, prompt by prompt very unlike: half gain a lot, half lose some."""
+    made = answers(step, nll=nll, prompts=100, seed=1)
+    sizes = [len(one.token_logprobs) for one in made]
+    before = [math.exp(one.token_logprobs[0]) for one in answers(200, prompts=100)]
+    after = [p + (0.25 if i % 2 else -0.12) for i, p in enumerate(before)]
+    return [
+        replace(one, token_logprobs=[math.log(p)] * size)
+        for one, p, size in zip(made, after, sizes, strict=True)
+    ]
+
+
+def test_proven_worse_needs_no_large_effect():
+    base = answers(200, prompts=100)
+    assert said(base, uneven(400, nll=2.4))[0][1] == "calm"
+    (found,) = said(base, uneven(400, nll=2.6))
+    assert found[1:] == ("bad", "surer")
+
+
+def test_the_same_reference_under_several_decodings_proves_nothing_more():
+    """Four references, each under three decodings: twelve answers, and four measurements."""
+
+    def three(step, nll, sure=0.45):
+        made = answers(step, nll=nll, prompts=4, sure=sure)
+        return [
+            replace(one, prompt_id=f"{one.prompt_id} ({n})", sampling_size=12, seed=n)
+            for one in made
+            for n in range(3)
+        ]
+
+    # If it were proven better, what follows would be compared with it, and be worse.
+    days = [three(200, 2.6), three(400, 2.2), three(600, 2.4, sure=0.7)]
+    assert [judgement for _, judgement, _ in said(*days)] == ["calm", "calm"]
