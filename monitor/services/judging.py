@@ -34,6 +34,9 @@ ENGINE_VERSION = 1
 MOST_PLANS = 256
 """So many sets of keys a step may bring are remembered."""
 
+_Plan = tuple[list[tuple[str, ...]], list[tuple[str, int]]]
+"""The shares of a step's keys, and by detector which of them it gets."""
+
 log = logging.getLogger(__name__)
 
 
@@ -53,7 +56,7 @@ class DetectionEngine:
         self._episodes = Episodes(run, self._hold, lambda: not is_past_data(self._facts))
         self._doubts: dict[str, str] = {}
         self._readers: dict[str, tuple[str, ...]] = {}
-        self._plans: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
+        self._plans: dict[tuple[tuple[str, ...], bool], _Plan] = {}
         self._frames = FrameAssembler(lambda key: bool(self._read_by(key)))
         self.ended = False
 
@@ -139,34 +142,40 @@ class DetectionEngine:
                     effects += self._take(verdict, heard.t)
         return effects
 
-    def _shares(self, keys: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-        """Which of a step's keys each detector gets; most steps of a run bring the same ones."""
-        shares = self._plans.get(keys)
-        if shares is None:
-            shares = {}
+    def _plan(self, keys: tuple[str, ...], all_hear: bool) -> _Plan:
+        """Who is asked at a step that brings these keys, and what each gets of them.
+
+        Most steps of a run bring the same keys, so that this is asked once and remembered.
+        """
+        plan = self._plans.get((keys, all_hear))
+        if plan is None:
+            shares: dict[str, tuple[str, ...]] = {}
             for key in keys:
                 for name in self._read_by(key):
                     shares[name] = (*shares.get(name, ()), key)
+            asked = [name for name in self._ready() if all_hear or name in shares]
+            parts = list(dict.fromkeys(shares.get(name, ()) for name in asked))
+            plan = parts, [(name, parts.index(shares.get(name, ()))) for name in asked]
             if len(self._plans) >= MOST_PLANS:
                 self._plans.clear()
-            self._plans[keys] = shares
-        return shares
+            self._plans[keys, all_hear] = plan
+        return plan
 
     def _verdicts(self, frame: StepFrame) -> list[Verdict]:
-        shares, values = self._shares(tuple(frame.values)), frame.values
-        parts: dict[tuple[str, ...], StepFrame] = {}
+        values = frame.values
+        shares, asked = self._plan(tuple(values), bool(frame.events))
+        parts = [
+            StepFrame(
+                frame.attempt, frame.ordinal, frame.step, frame.t,
+                {key: values[key] for key in keys}, frame.events,
+            )
+            for keys in shares
+        ]  # fmt: skip
         verdicts: list[Verdict] = []
-        for name, detector in self._ready().items():
-            keys = shares.get(name, ())
-            if not (keys or frame.events) or name in self._broken:
-                continue
-            part = parts.get(keys)
-            if part is None:
-                own = {key: values[key] for key in keys}
-                part = parts[keys] = StepFrame(
-                    frame.attempt, frame.ordinal, frame.step, frame.t, own, frame.events
-                )
-            verdicts += self._ask(name, detector, part)
+        detectors, broken = self._ready(), self._broken
+        for name, part in asked:
+            if name not in broken:
+                verdicts += self._ask(name, detectors[name], parts[part])
         return verdicts
 
     def _ask(self, name: str, detector: Detector, frame: StepFrame) -> list[Verdict]:
