@@ -49,6 +49,11 @@ from tests.bench.parts.variants import VARIANTS
 from tests.fixtures.traces import judge
 
 HALVES = ("development", "judgement")
+TOLD = (
+    "faults", "healthy_steps", "false_alarms", "false_alarms_per_10k", "recall",
+    "recall_where_it_shows", "recall_in_time", "median_delay_steps", "right_cause_share", "misses",
+)  # fmt: skip
+"""Of a variant."""
 
 
 class Bench:
@@ -172,9 +177,7 @@ def variants(outcomes: Sequence[Outcome]) -> dict[str, dict[str, Any]]:
     for name, judged in VARIANTS.items():
         again = [Outcome(one.case, judged(one.case.log()), one.first, one.last) for one in chosen]
         whole = figures(again)
-        told = ("faults", "healthy_steps", "false_alarms", "false_alarms_per_10k", "recall",
-                "recall_in_time", "median_delay_steps", "right_cause_share", "misses")  # fmt: skip
-        table[name] = {key: whole[key] for key in told} | {
+        table[name] = {key: whole[key] for key in TOLD} | {
             "verdicts_differ": sum(
                 sorted(map(str, a.told)) != sorted(map(str, b.told))
                 for a, b in zip(chosen, again, strict=True)
@@ -182,7 +185,7 @@ def variants(outcomes: Sequence[Outcome]) -> dict[str, dict[str, Any]]:
             "cases": len(chosen),
         }
     plain = figures(chosen)
-    return {"as it was": {key: plain[key] for key in told}} | table
+    return {"as it was": {key: plain[key] for key in TOLD}} | table
 
 
 def folders() -> list[Path]:

@@ -32,6 +32,7 @@ SOUND = ("healthy", "benign", "noisy", "grok_modadd67", "grok_modadd97_adamw_wd1
 SOUND_ZOO = ("adamw_wd1_const", "fp32_same_as_bf16w")
 SAME_RUN_TWICE = ("healthy_modded_124m_adam_pace",)
 FROZEN_AT = (0.3, 0.5, 0.7)
+LOOKED_BACK, MUST_STAND_OUT = 100, 3
 FEWEST_TO_FREEZE = {"loss/heldout": 40, "loss/probe": 40, "loss/train": 1000}
 """Shorter curves have no power, and the detector says so."""
 
@@ -54,6 +55,8 @@ class Case:
     expected: Expected | None = None
     last_good_step: int | None = None
     """The limit as a step, where it is counted in points and not in steps."""
+    shows: bool = True
+    """Whether what was spliced in stands out of what the history does by itself."""
 
     @property
     def is_sound(self) -> bool:
@@ -205,7 +208,15 @@ def _splice_case(
     # The same rows lie before the onset of every shape at this place: they count once.
     healthy = sum(row.step < onset for row in rows) if shape is splices.SHAPES[0] else 0
     return Case(name, source, half_of(source), shape.name, lambda: entries(rows), healthy, onset,
-                expected, last)  # fmt: skip
+                expected, last, _shows(rows, onset, last))  # fmt: skip
+
+
+def _shows(rows: list[Row], onset: int, last: int) -> bool:
+    """Whether three of the points in time lie above all of the hundred before the onset."""
+    losses = [(row.step, row.values["loss/train"]) for row in rows if "loss/train" in row.values]
+    before = [loss for step, loss in losses if step < onset][-LOOKED_BACK:]
+    after = [loss for step, loss in losses if onset <= step <= last]
+    return sum(loss > max(before, default=0.0) for loss in after) >= MUST_STAND_OUT
 
 
 def _frozen_cases(

@@ -118,6 +118,9 @@ def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         ),
         "faults": len(faults),
         "recall": _share(len(caught), len(faults)),
+        "recall_where_it_shows": _share(
+            sum(one.case.shows for one, _ in caught), sum(one.case.shows for one in faults)
+        ),
         "recall_in_time": _share(sum(bool(one.in_time) for one in faults), len(faults)),
         "median_delay_steps": _median([hit.opened - (o.case.onset or 0) for o, hit in caught]),
         "right_cause_share": right_cause(faults),
@@ -195,7 +198,8 @@ def groups_table(outcomes: Sequence[Outcome]) -> dict[str, dict[str, Any]]:
     table = {}
     for group in dict.fromkeys(one.case.group for one in outcomes):
         whole = figures([one for one in outcomes if one.case.group == group])
-        kept = ("faults", "recall", "recall_in_time", "median_delay_steps", "right_cause_share")
+        kept = ("faults", "recall", "recall_where_it_shows", "recall_in_time",
+                "median_delay_steps", "right_cause_share")  # fmt: skip
         table[group] = {name: whole[name] for name in kept}
     return table
 
