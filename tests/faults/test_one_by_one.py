@@ -82,3 +82,24 @@ def test_attention_logits_come_with_the_probe_and_only_where_they_were_asked_for
         assert series == ({} if attention is None else {1: 18.0, 2: 18.0, 4: 18.0})
         assert ("attention" in asleep) == (attention is None)
         assert w.tally().hook_errors == 0
+
+
+def test_a_parametrized_model_is_compiled_in_one_graph_watched_or_not(tmp_path: Path) -> None:
+    from torch.nn.utils import parametrizations
+
+    model = nn.Sequential(
+        parametrizations.weight_norm(nn.Linear(3, 3)),
+        parametrizations.spectral_norm(nn.Linear(3, 2)),
+    )
+    x = torch.ones(2, 3)
+    for is_watched in (False, True):
+        torch.compiler.reset()
+        if is_watched:
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            w = watch(model, optimizer, server="http://127.0.0.1:9", spool_dir=tmp_path,
+                      every={"weights": 1}, overhead_budget=None)  # fmt: skip
+            w.step(loss=1.0)
+        found = torch._dynamo.explain(model)(x)
+        assert (found.graph_count, found.graph_break_count) == (1, 0)
+    w.close(timeout_s=0.5)
+    assert w.tally().hook_errors == 0

@@ -127,3 +127,24 @@ def test_nothing_to_measure_is_said(model):
         LearningRate(subject_of(model))
     with pytest.raises(AsleepError):
         Weights(Subject(None, [], []))
+
+
+def test_the_first_three_of_the_broken_gradients_are_named_and_an_empty_one_adds_nothing():
+    parts = [nn.Parameter(torch.ones(2)) for _ in range(5)]
+    model = nn.ParameterDict({"empty": nn.Parameter(torch.empty(0))})
+    model.update({f"p{place}": part for place, part in enumerate(parts)})
+    signal = Gradient(subject_of(model))
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    for place in (0, 2, 3, 4):
+        parts[place].grad[0] = float("inf")
+    parts[1].grad[:] = 3.0
+    signal.before_update(1)
+    signal.measure(1)
+    assert signal.blame(1) == ["p0", "p2", "p3"]
+    for place in (0, 2, 3, 4):
+        parts[place].grad.zero_()
+    signal.before_update(2)
+    (norm,) = signal.measure(2).values()
+    assert float(norm) == pytest.approx(18**0.5)
+    assert signal.blame(2) == []
