@@ -23,6 +23,7 @@ from monitor.storage.base import Channel
 from monitor.storage.engine import open_database
 from monitor.storage.migrate import upgrade
 from tests.fixtures.house import SECRET
+from trainer_hooks import watch
 from trainer_hooks.post import ping as hook_ping
 from trainer_hooks.post.ping import make_ping
 
@@ -107,6 +108,22 @@ def test_the_hook_beats_once_a_period_and_tells_of_a_failure() -> None:
             ping.beat()
         until(lambda: got)
         ping.fail()
+        until(lambda: len(got) == 2)
+    assert got == [("GET", "/ping/uuid"), ("POST", "/ping/uuid/fail")]
+
+
+def test_a_loop_whose_server_is_away_still_beats_and_says_that_it_failed(tmp_path: Any) -> None:
+    with listening() as (url, got):
+
+        def train() -> None:
+            away = "http://127.0.0.1:9"
+            with watch(name="r", server=away, spool_dir=tmp_path, ping_url=url) as w:
+                w.step(loss=1.0)
+                until(lambda: got)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            train()
         until(lambda: len(got) == 2)
     assert got == [("GET", "/ping/uuid"), ("POST", "/ping/uuid/fail")]
 
