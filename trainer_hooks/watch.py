@@ -25,6 +25,7 @@ from typing import Any, TypeVar, Unpack
 from trainer_hooks.client import CLOSE_S
 from trainer_hooks.data import Fingerprint, TimedLoader
 from trainer_hooks.loop.answering import Answering
+from trainer_hooks.loop.evaluation import PASS_AT, evaluated
 from trainer_hooks.loop.exits import Exits, status_of
 from trainer_hooks.loop.guard import Errors, guarded
 from trainer_hooks.loop.inert import InertWatch, RankWatch
@@ -33,7 +34,7 @@ from trainer_hooks.loop.link import Link
 from trainer_hooks.loop.options import Options, WatchOptions
 from trainer_hooks.loop.ranks import RankTeam, is_first
 from trainer_hooks.loop.recorder import AUTO, Recorder
-from trainer_hooks.loop.series import SPECS, binomial, interval_spec
+from trainer_hooks.loop.series import SPECS, interval_spec
 from trainer_hooks.loop.state import State, spool_root
 from trainer_hooks.loop.succession import leave, take_over
 from trainer_hooks.post.account import Tally
@@ -194,14 +195,24 @@ class Watch:
         self._rec.put_late(self._rec.done if step is None else step, {"loss/heldout": loss})
 
     @guarded
-    def log_eval(self, name: str, k: int, n: int, weights_step: int | None = None) -> None:
+    def log_eval(
+        self,
+        name: str,
+        k: int | Sequence[int],
+        n: int,
+        weights_step: int | None = None,
+        *,
+        pass_at: Sequence[int] = PASS_AT,
+    ) -> None:
         """An evaluation: ``k`` of ``n`` right, by the weights after ``weights_step``.
 
         Filed as the share ``eval/<name>`` and its binomial standard error ``eval_error/<name>``.
+        Problems with ``n`` tries each: ``k`` lists how many tries of each problem passed; filed as
+        ``eval/<name>/pass_at_1`` and so on, unbiased.
         """
         self._begin(self._rec.done + 1)
         step = self._rec.done if weights_step is None else weights_step
-        self._rec.put_late(step, binomial(name, k, n))
+        self._rec.put_late(step, evaluated(name, k, n, pass_at))
 
     @guarded
     def event(self, name: str, text: str = "", data: Mapping[str, Scalar] | None = None) -> None:

@@ -65,7 +65,7 @@ function loaded(lines, store) {
 /** Evaluations that the loop reported: pass@1, pass@k, any share. @param {Map<string, SeriesInfo>} has @returns {Shown[]} */
 function evaluations(has) {
   const keys = [...has.keys()].filter((key) => key.startsWith('eval/')).sort();
-  return keys.slice(0, MOST_EVALUATIONS).map((key) => [key, key.slice('eval/'.length), 's4']);
+  return keys.slice(0, MOST_EVALUATIONS).map((key) => [key, key.slice('eval/'.length).replace(/\/pass_at_(\d+)$/, ' pass@$1'), 's4']);
 }
 
 /**
