@@ -53,6 +53,8 @@ def keep_scalar(tensor: Any) -> Any:
 def is_non_finite(cells: dict[str, Any]) -> bool:
     """Whether a number among the values is NaN or infinite."""
     try:
+        if math.isfinite(sum(cells.values())):  # no NaN or infinity gets lost in a sum
+            return False
         return not all(map(math.isfinite, cells.values()))
     except (TypeError, OverflowError):  # something else is among them: the collector sorts it out
         return any(isinstance(v, float) and not math.isfinite(v) for v in cells.values())
