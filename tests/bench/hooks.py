@@ -32,20 +32,25 @@ def full_samples(others: dict[str, Any]) -> dict[str, float]:
     sample = Sample()
     acts = {"ours": sample.ours, "floor": sample.floor, "naive": sample.naive} | others
     found = interleaved(acts, ROUNDS)
-    ours = found["ours"]
+    ours, floor = found["ours"], found["floor"]
     result = {
-        "full_sample_ms": ours,
-        "full_sample_floor_ms": found["floor"],
-        "full_sample_over_floor": ours / found["floor"],
-        "naive_ms": found["naive"],
+        "full_sample_ms": ours.wall_ms,
+        "full_sample_floor_ms": floor.wall_ms,
+        "full_sample_over_floor": ours.wall_ms / floor.wall_ms,
+        "full_sample_over_floor_cpu": ours.cpu_ms / floor.cpu_ms,
+        "naive_ms": found["naive"].wall_ms,
         "full_sample_peak_mib": peak,
     }
     if "wandb_watch_step" in found:
-        added = found["wandb_watch_step"] - found["plain_step"]
-        result |= {"wandb_watch_ms": added, "vs_wandb_watch": added / ours}
+        fired, plain = found["wandb_watch_step"], found["plain_step"]
+        result["wandb_watch_ms"] = fired.wall_ms - plain.wall_ms
+        result["vs_wandb_watch"] = result["wandb_watch_ms"] / ours.wall_ms
+        result["vs_wandb_watch_cpu"] = (fired.cpu_ms - plain.cpu_ms) / ours.cpu_ms
     if "tensorboard_hist" in found:
         histograms = found["tensorboard_hist"]
-        result |= {"tensorboard_hist_ms": histograms, "vs_tensorboard_hist": histograms / ours}
+        result["tensorboard_hist_ms"] = histograms.wall_ms
+        result["vs_tensorboard_hist"] = histograms.wall_ms / ours.wall_ms
+        result["vs_tensorboard_hist_cpu"] = histograms.cpu_ms / ours.cpu_ms
     return result
 
 
@@ -58,7 +63,9 @@ def peer_calls() -> dict[str, float]:
         "wandb_call_us": found["wandb"],
         "step_call_beside_peers_us": found["ours"],
         "vs_trackio_call": found["trackio"] / found["ours"],
+        "vs_trackio_call_cpu": found["trackio_cpu"] / found["ours_cpu"],
         "vs_wandb_call": found["wandb"] / found["ours"],
+        "vs_wandb_call_cpu": found["wandb_cpu"] / found["ours_cpu"],
     }
 
 

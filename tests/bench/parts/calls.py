@@ -23,13 +23,13 @@ PAUSE_S = 0.002
 Call = Callable[[int], object]
 
 
-def timed(call: Call, calls: int) -> list[float]:
+def timed(call: Call, calls: int, clock: Callable[[], float] = time.perf_counter) -> list[float]:
     """Microseconds of each call."""
     took = []
     for step in range(calls):
-        began = time.perf_counter()
+        began = clock()
         call(step)
-        took.append(1e6 * (time.perf_counter() - began))
+        took.append(1e6 * (clock() - began))
         time.sleep(PAUSE_S)
     return took
 
@@ -73,11 +73,14 @@ def step_calls() -> dict[str, float]:
 
 
 def against(peers: Mapping[str, Call]) -> dict[str, float]:
-    """Median microseconds of a call of each, ours among them, turn and turn about."""
+    """Median microseconds of a call of each, ours among them, turn and turn about; then the same
+    by the thread's processor time, under ``<name>_cpu``."""
     with StubServer() as server, watched(server.url) as ours:
         calls = {"ours": ours, **peers}
         took: dict[str, list[float]] = {name: [] for name in calls}
+        took |= {f"{name}_cpu": [] for name in calls}
         for _ in range(ROUNDS):
             for name, call in calls.items():
                 took[name] += timed(call, CALLS_A_ROUND)
+                took[f"{name}_cpu"] += timed(call, CALLS_A_ROUND, time.thread_time)
     return {name: statistics.median(found) for name, found in took.items()}

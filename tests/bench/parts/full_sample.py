@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from tests.bench.parts.gpt import VOCAB, Loop
 from tests.bench.parts.memory import peak_mib
-from tests.bench.parts.timing import around, interleaved
+from tests.bench.parts.timing import Spent, around, interleaved
 from trainer_hooks import Probe
 from trainer_hooks.signals.base import Signal, Subject
 from trainer_hooks.signals.gradient import Gradient
@@ -41,10 +43,10 @@ class Sample:
         self.parameters = list(self.loop.model.parameters())
         self.copies = [p.detach().clone() for p in self.parameters]
 
-    def _around(self, before: object, after: object) -> float:
-        return around(before, self.loop.optimizer.step, after)  # type: ignore[arg-type]
+    def _around(self, before: Callable[[], object], after: Callable[[], object]) -> Spent:
+        return around(before, self.loop.optimizer.step, after)
 
-    def ours(self) -> float:
+    def ours(self) -> Spent:
         """What the signals do, and the one read of all their values."""
         return self._around(self._ours_before, self._ours_after)
 
@@ -59,7 +61,7 @@ class Sample:
         torch.stack([value.double() for value in found if isinstance(value, torch.Tensor)]).tolist()
 
     @torch.no_grad()
-    def floor(self) -> float:
+    def floor(self) -> Spent:
         """Plain norms of weights, gradients and changes: no angle, no groups, no coverage."""
         return self._around(self._floor_before, self._floor_after)
 
@@ -75,7 +77,7 @@ class Sample:
         changes = torch._foreach_norm(self.copies)
         torch.stack([*weights, *self.grad_norms, *changes]).tolist()
 
-    def naive(self) -> float:
+    def naive(self) -> Spent:
         """The same as ours with a read for every tensor."""
         return self._around(self._naive_before, self._naive_after)
 
@@ -110,10 +112,11 @@ def probes(rounds: int) -> dict[str, float]:
     peak = peak_mib(ours)
     acts = {f"forward_{rows}": lambda rows=rows: plain(rows) for rows in FORWARD_ROWS}
     found = interleaved(acts | {"probe": ours}, rounds)
-    floor = min(found[name] for name in acts)
+    floor = min((found[name] for name in acts), key=lambda one: one.cpu_ms)
     return {
-        "probe_ms": found["probe"],
-        "forward_ms": floor,
-        "probe_over_forward": found["probe"] / floor,
+        "probe_ms": found["probe"].wall_ms,
+        "forward_ms": floor.wall_ms,
+        "probe_over_forward": found["probe"].wall_ms / floor.wall_ms,
+        "probe_over_forward_cpu": found["probe"].cpu_ms / floor.cpu_ms,
         "probe_peak_mib": peak,
     }

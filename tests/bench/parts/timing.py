@@ -1,38 +1,64 @@
-"""How long acts take: medians, turn and turn about, so that all of them meet the same load."""
+"""How long acts take: medians, turn and turn about, so that all of them meet the same load.
+
+Wall time is what counts on a quiet machine; the thread's processor time, given beside it, still
+says something on one that does other work.
+"""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 ROUNDS = 9
 
-Act = Callable[[], "float | None"]
-"""Does something; gives the milliseconds that count, or None where all of them do."""
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Milliseconds on the wall, and of this thread's processor time."""
+
+    wall_ms: float
+    cpu_ms: float
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(self.wall_ms + other.wall_ms, self.cpu_ms + other.cpu_ms)
 
 
-def interleaved(acts: Mapping[str, Act], rounds: int = ROUNDS) -> dict[str, float]:
-    """The median time of each act (ms)."""
-    took: dict[str, list[float]] = {name: [] for name in acts}
+Act = Callable[[], "Spent | None"]
+"""Does something; gives what of it counts, or None where all of it does."""
+
+
+def spent(act: Callable[[], object]) -> Spent:
+    """What one act takes."""
+    wall, cpu = time.perf_counter(), time.thread_time()
+    act()
+    return Spent(1000 * (time.perf_counter() - wall), 1000 * (time.thread_time() - cpu))
+
+
+def interleaved(acts: Mapping[str, Act], rounds: int = ROUNDS) -> dict[str, Spent]:
+    """The medians of each act."""
+    took: dict[str, list[Spent]] = {name: [] for name in acts}
     for _ in range(rounds):
         for name, act in acts.items():
-            began = time.perf_counter()
-            own_ms = act()
-            wall_ms = 1000 * (time.perf_counter() - began)
-            took[name].append(wall_ms if own_ms is None else own_ms)
-    return {name: statistics.median(times) for name, times in took.items()}
+            own: list[Spent | None] = []
+            whole = spent(lambda act=act, own=own: own.append(act()))  # type: ignore[misc]
+            took[name].append(own[0] or whole)
+    return {name: _median(times) for name, times in took.items()}
 
 
-def around(before: Callable[[], object], between: Callable[[], object], after: Act) -> float:
-    """Milliseconds of what comes before and after something that does not count."""
-    began = time.perf_counter()
-    before()
-    paused = time.perf_counter()
+def _median(times: list[Spent]) -> Spent:
+    walls, cpus = [one.wall_ms for one in times], [one.cpu_ms for one in times]
+    return Spent(statistics.median(walls), statistics.median(cpus))
+
+
+def around(
+    before: Callable[[], object], between: Callable[[], object], after: Callable[[], object]
+) -> Spent:
+    """What comes before and after something that does not count."""
+    first = spent(before)
     between()
-    resumed = time.perf_counter()
-    after()
-    return 1000 * (paused - began + time.perf_counter() - resumed)
+    return first + spent(after)
 
 
 def trimmed(values: list[float]) -> float:
