@@ -41,8 +41,9 @@ def test_a_parameter_that_was_asked_for_has_all_four_series_of_its_own(tmp_path:
     names = {key for _, key, _ in got.values()}
     assert "weight_norm/1.weight" not in names
     assert "effective_lr/1.bias" not in names  # a vector of biases does not turn
-    described = {record["key"] for record in got.records("series")}
-    assert names <= described
+    described = {record["key"]: record["help"] for record in got.records("series")}
+    assert names <= described.keys()
+    assert described["effective_lr_max/other"].endswith(": 0.weight")
 
 
 def test_attention_logits_come_with_the_probe_and_only_where_they_were_asked_for(

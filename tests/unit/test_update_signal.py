@@ -28,7 +28,9 @@ def one_step(signal, change):
     with torch.no_grad():
         change()
     signal.after_update(1)
-    return {key: float(value) for key, value in signal.measure(1).items()}
+    found = {key: float(value) for key, value in signal.measure(1).items()}
+    signal.read(found)
+    return found
 
 
 def rotated(size, angle_rad, stretch=1.0):
@@ -206,6 +208,7 @@ def test_a_group_that_does_not_fit_takes_no_more_memory_than_one_that_does(monke
         peak += peak_mib(lambda step=step: signal.after_update(step))
         assert peak * MIB <= bound + 6 * 8 * chunk  # a second look is at chunks in float64
         found = {key: float(value) for key, value in signal.measure(step).items()}
+        signal.read(found)
         assert len({key.split("/")[1] for key in found}) == 1, "one portion at a time"
         changed |= found
     assert 0.5 < changed["update_ratio/mlp_in"] <= 1
@@ -221,3 +224,22 @@ def test_specs_name_exactly_what_is_measured():
             parameter.add_(0.1)
 
     assert {spec.key for spec in signal.specs()} == set(one_step(signal, step))
+
+
+def test_the_most_turned_matrix_is_told_by_name_whenever_it_is_another_one(monkeypatch):
+    monkeypatch.setattr(update, "MAX_COPY_BYTES", 2 * 16 * 4)  # two matrices at a time
+    model = nn.ModuleDict({f"layer{i}_up_proj": nn.Linear(4, 4, bias=False) for i in range(4)})
+    signal = Update(subject_of(model))
+    said = []
+    for turned in (1, 3, 1, 2, 0, 3):
+        signal.before_update(1)
+        with torch.no_grad():
+            model[f"layer{turned}_up_proj"].weight.copy_(torch.rand(4, 4))
+        signal.after_update(1)
+        cells = {key: float(value) for key, value in signal.measure(1).items()}
+        said += [spec.help.rpartition(": ")[2] for spec in signal.read(cells)]
+        assert not [key for key in cells if key.startswith(update.WORST)]
+    # Portions take turns: layers 0 and 1, then 2 and 3; a step that moves nothing of one names
+    # its first.
+    assert said == [f"layer{i}_up_proj.weight" for i in (1, 3, 1, 2, 0, 3)]
+    assert signal.skipped(7).keys() == cells.keys()

@@ -291,6 +291,8 @@ class Recorder:
     def _complete(self, row: Waiting) -> None:
         """All values of a row are on the host."""
         if row.sampled:
+            if changed := self._instruments.read(row.cells):
+                self._link.open().intake.declare(changed)
             for key in [k for k, v in row.cells.items() if v == UNDEFINED and _is_ratio(k)]:
                 del row.cells[key]
         if row.cells.get("judged_tokens/train") == 0:  # no token counts: that is no value, not NaN

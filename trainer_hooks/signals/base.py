@@ -102,6 +102,10 @@ class Signal(ABC):
         """The same where the optimizer made no step, as mixed precision does on overflow."""
         return self.measure(step)
 
+    def read(self, cells: dict[str, Any]) -> list[SeriesSpec]:
+        """A row's values are on the host: take out what is no series; specs that are new."""
+        return []
+
     def notice(self) -> str | None:
         """Something about the loop that the run should be told, asked for after two steps."""
         return None

@@ -9,7 +9,8 @@ measured on the leading rows that fit. Of a tensor in shards every process compa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -36,6 +37,9 @@ MAX_COPY_BYTES = 96 * 1024 * 1024
 _COLUMNS = 4
 """Of a whole tensor: norms squared before and of the change, its angle, scalars changed.
 Of a tensor in shards: the sums of ``measure_part``."""
+
+WORST = "effective_lr_worst"
+"""Not a series: the number of the most turned matrix, which becomes a name once it is here."""
 
 _SPECS = {
     "update_ratio": ("rotation", "", "norm of one step's change over the norm of the weights"),
@@ -84,6 +88,13 @@ class Update(SummedSignal):
             raise AsleepError("a parameter that requires a gradient", "watch(model, optimizer)")
         by_group = sorted(trainable, key=lambda p: [q.group for q in trainable].index(p.group))
         self._portions = [_Portion(part, subject) for part in _portions(by_group)]
+        self._matrices = [
+            portion.parameters[place].name
+            for portion in self._portions
+            for places in portion.matrices.values()
+            for place in places
+        ]
+        self._worst: dict[str, str] = {}
         self._turn = 0
         self._held: list[Tensor] = []
         self._kept: dict[str, Tensor] = {}
@@ -99,6 +110,12 @@ class Update(SummedSignal):
     @property
     def _portion(self) -> _Portion:
         return self._portions[self._turn % len(self._portions)]
+
+    @property
+    def _first_matrix(self) -> int:
+        """Number of the first matrix of the portion whose turn it is, among all of them."""
+        before = self._portions[: self._turn % len(self._portions)]
+        return sum(len(places) for portion in before for places in portion.matrices.values())
 
     def specs(self) -> list[SeriesSpec]:
         names: dict[str, dict[str, None]] = {name: {} for name in _SPECS}
@@ -182,10 +199,24 @@ class Update(SummedSignal):
         nothing = torch.zeros(self.width, dtype=torch.float64, device=device).view(-1, _COLUMNS)
         nothing[:, 0] = 1.0  # any norm: the ratio is 0 of it
         nothing[:, 2] = 1.0 if self._portion.sharded else 0.0
-        return self.conclude(nothing.reshape(-1))
+        found = self.conclude(nothing.reshape(-1))
+        return {key: value for key, value in found.items() if not key.startswith(WORST)}
+
+    def read(self, cells: dict[str, Any]) -> list[SeriesSpec]:
+        """Which matrix turned most, told with the series where it is another one than before."""
+        changed = []
+        for key in [key for key in cells if key.startswith(f"{WORST}/")]:
+            name = self._matrices[int(cells.pop(key))]
+            group = key.removeprefix(f"{WORST}/")
+            if self._worst.get(group) == name:
+                continue
+            self._worst[group] = name
+            spec = _spec("effective_lr_max", group)
+            changed.append(replace(spec, help=f"{spec.help}: {name}"))
+        return changed
 
     def conclude(self, sums: Tensor) -> Measured:
-        portion = self._portion
+        portion, first = self._portion, self._first_matrix
         self._turn += 1
         change = _change(sums.view(-1, _COLUMNS), portion.sharded)
         squares = torch.stack([change.before_norm**2, change.change_norm**2], 1)
@@ -198,8 +229,11 @@ class Update(SummedSignal):
             found[series_key("update_coverage", group)] = some / count
             if portion.matrices[group]:
                 angles = torch.stack([change.angle[i] for i in portion.matrices[group]])
+                most = angles.max(0)
                 found[series_key("effective_lr", group)] = angles.median()
-                found[series_key("effective_lr_max", group)] = angles.max()
+                found[series_key("effective_lr_max", group)] = most.values
+                found[series_key(WORST, group)] = most.indices.double() + first
+                first += len(angles)
         if len(self._portions) == 1:
             total = portion.owned.sums(squares).sum(0, keepdim=True)
             found[series_key("update_ratio", TOTAL)] = _ratio(total)[0]
