@@ -76,6 +76,7 @@ def measure(with_peers: bool, steps: int) -> dict[str, Any]:
     found |= train(steps, 3)
     found |= {
         "overhead_unthrottled_pct": unthrottled["overhead_pct"],
+        "overhead_unthrottled_cpu_pct": unthrottled["overhead_cpu_pct"],
         "unthrottled": unthrottled,
     }
     with ExitStack() as stack:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.bench.parts.full_sample import make_probe
 from tests.bench.parts.gpt import Loop
-from tests.bench.parts.timing import trimmed
+from tests.bench.parts.timing import Spent, spent, trimmed
 from tests.fixtures.stub_server import StubServer
 from trainer_hooks import watch
 
@@ -21,18 +21,21 @@ TOKENS = 256
 
 @dataclass
 class Times:
-    """Seconds a step took: without hooks, with them, and with them where a sample was due."""
+    """What steps took: without hooks, with them, and with them where a sample was due."""
 
-    plain: list[float] = field(default_factory=list)
-    hooked: list[float] = field(default_factory=list)
-    sampled: list[float] = field(default_factory=list)
+    plain: list[Spent] = field(default_factory=list)
+    hooked: list[Spent] = field(default_factory=list)
+    sampled: list[Spent] = field(default_factory=list)
 
-    @property
-    def overhead_pct(self) -> float:
+    def overhead_pct(self, clock: str) -> float:
         """Sampled steps count in full; of all others the slowest twentieth is left out."""
-        steps = len(self.hooked) + len(self.sampled)
-        took = trimmed(self.hooked) * len(self.hooked) + sum(self.sampled)
-        return 100 * (took / (trimmed(self.plain) * steps) - 1)
+        plain, hooked, sampled = (
+            [getattr(one, clock) for one in times]
+            for times in (self.plain, self.hooked, self.sampled)
+        )
+        steps = len(hooked) + len(sampled)
+        took = trimmed(hooked) * len(hooked) + sum(sampled)
+        return 100 * (took / (trimmed(plain) * steps) - 1)
 
 
 def train(steps: int, plain_every: int, **options: Any) -> dict[str, Any]:
@@ -47,28 +50,28 @@ def train(steps: int, plain_every: int, **options: Any) -> dict[str, Any]:
         plain.step()
         hooked.step()
     with tempfile.TemporaryDirectory() as folder, StubServer() as server:
-        began = time.perf_counter()
+        began_s = time.perf_counter()
         w: Any = watch(
             hooked.model, hooked.optimizer, server=server.url, spool_dir=folder,
             probe=make_probe(PROBE_ROWS), **options,
         )  # fmt: skip
-        attach_ms = 1000 * (time.perf_counter() - began)
+        attach_ms = 1000 * (time.perf_counter() - began_s)
         for step in range(1, steps + 1):
             if step % plain_every == 0:
-                began = time.perf_counter()
-                plain.step()
-                times.plain.append(time.perf_counter() - began)
+                times.plain.append(spent(plain.step))
             _hooked_step(hooked, w, step, times)
         hook_s = w.hook_s
         w.close()
         got = server.received
     intervals = {name: got.series(f"interval/{name}") for name in ("weights", "probe")}
+    all_s = sum(one.wall_ms for one in times.hooked + times.sampled) / 1000
     return {
-        "overhead_pct": times.overhead_pct,
-        "hook_share_pct": 100 * hook_s / sum(times.hooked + times.sampled),
+        "overhead_pct": times.overhead_pct("wall_ms"),
+        "overhead_cpu_pct": times.overhead_pct("cpu_ms"),
+        "hook_share_pct": 100 * hook_s / all_s,
         "attach_ms": attach_ms,
         "steps": steps,
-        "plain_step_ms": 1000 * statistics.median(times.plain),
+        "plain_step_ms": statistics.median(one.wall_ms for one in times.plain),
         "full_samples": len(got.series("weight_norm/total")),
         "probes": len(got.series("loss/probe")),
         "intervals": {name: sorted(set(found.values())) for name, found in intervals.items()},
@@ -77,6 +80,5 @@ def train(steps: int, plain_every: int, **options: Any) -> dict[str, Any]:
 
 def _hooked_step(loop: Loop, w: Any, step: int, times: Times) -> None:
     due = any(w._schedule.due(name, step) for name in ("weights", "probe"))
-    began = time.perf_counter()
-    w.step(loss=loop.step(), tokens=TOKENS)
-    (times.sampled if due else times.hooked).append(time.perf_counter() - began)
+    took = spent(lambda: w.step(loss=loop.step(), tokens=TOKENS))
+    (times.sampled if due else times.hooked).append(took)
