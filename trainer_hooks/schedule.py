@@ -219,9 +219,12 @@ class Schedule:
         """Tell of an interval that is not what was last told of."""
         entry = self._cadences[cadence]
         told = entry.told or entry.every
-        came_back = interval_steps <= entry.every < told
-        far = not 1 / WORTH_TELLING < interval_steps / told < WORTH_TELLING
-        if came_back or far:
+        interval_steps = max(interval_steps, entry.every)
+        if interval_steps == entry.every:
+            changed = told > entry.every
+        else:
+            changed = not 1 / WORTH_TELLING < interval_steps / told < WORTH_TELLING
+        if changed and entry.costs_s:
             entry.told = interval_steps
             self._news.append(Turned(cadence, entry.every, interval_steps, entry.cost_s))
 

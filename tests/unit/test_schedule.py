@@ -120,6 +120,15 @@ def test_a_widened_interval_is_told_once_and_its_return_too():
     assert schedule.take_news() == []
 
 
+@pytest.mark.parametrize("every", [1, 2, 3, 10])
+def test_what_keeps_its_interval_has_nothing_to_tell(every):
+    schedule = Schedule({"weights": every, "step": every}, 0.01)
+    loop = Loop(schedule, {"weights": 0.0001, "step": 0.0}).run(100)
+    schedule.resume(97)
+    loop.run(10)
+    assert schedule.take_news() == []
+
+
 def test_zero_switches_off():
     assert not Schedule({"probe": 0}).due("probe", 100)
 
