@@ -39,6 +39,8 @@ BLOCK_STEPS = 10
 SETTLE_STEPS = 1
 """Of every block left out: the device was idle before it."""
 SYNC_STEPS = 100
+OFTEN = {"weights": 10, "probe": 25}
+NOWHERE = "http://127.0.0.1:9"
 MIB = 2**20
 SYNC_WORDS = "called a synchronizing"
 SYNC_CALLS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
@@ -217,28 +219,30 @@ def count_calls(side: Side, steps: int) -> dict[str, int] | None:
     }
 
 
-def synchronisations(bare: Side, watched: Side, steps: int) -> dict[str, Any]:
-    """What the hooks add over the same number of steps; all None without a CUDA device."""
+def synchronisations(bare: Side, watched: Side, size: Size) -> dict[str, Any]:
+    """What the hooks add over the same number of steps; all None without a CUDA device.
+
+    With samples often and unthrottled, so that many fall into these steps.
+    """
+    names = ("syncs_off", "syncs_on", "syncs_added", "sync_places", "sync_steps", "sync_samples",
+             "waits_off", "waits_on", "copies_to_host_off", "copies_to_host_on")  # fmt: skip
     if bare.device.type != "cuda":
-        return dict.fromkeys((
-            "syncs_off", "syncs_on", "syncs_added", "sync_places", "sync_steps", "waits_off",
-            "waits_on", "copies_to_host_off", "copies_to_host_on",
-        ))  # fmt: skip
-    steps = max(steps, 2 * max(intervals(watched).values()))
-    off, _ = count_warned(bare, steps)
-    on, places = count_warned(watched, steps)
-    calls_off, calls_on = count_calls(bare, steps), count_calls(watched, steps)
-    return {
-        "syncs_off": off,
-        "syncs_on": on,
-        "syncs_added": on - off,
-        "sync_places": places,
-        "sync_steps": steps,
-        "waits_off": calls_off and calls_off["waits"],
-        "waits_on": calls_on and calls_on["waits"],
-        "copies_to_host_off": calls_off and calls_off["copies_to_host"],
-        "copies_to_host_on": calls_on and calls_on["copies_to_host"],
-    }
+        return dict.fromkeys(names)
+    with tempfile.TemporaryDirectory() as spool:
+        start_watch(watched, size, NOWHERE, spool, None, every=OFTEN)
+        for _ in range(max(OFTEN.values())):  # what is made once is made here
+            watched.step()
+        off, _ = count_warned(bare, SYNC_STEPS)
+        on, places = count_warned(watched, SYNC_STEPS)
+        calls_off, calls_on = count_calls(bare, SYNC_STEPS), count_calls(watched, SYNC_STEPS)
+        watched.watch.close(timeout_s=1.0)
+        watched.watch = None
+    samples = sum(SYNC_STEPS // every for every in OFTEN.values())
+    return dict(zip(names, (
+        off, on, on - off, places, SYNC_STEPS, samples,
+        calls_off and calls_off["waits"], calls_on and calls_on["waits"],
+        calls_off and calls_off["copies_to_host"], calls_on and calls_on["copies_to_host"],
+    ), strict=True))  # fmt: skip
 
 
 def intervals(side: Side) -> dict[str, int]:
@@ -277,53 +281,73 @@ def allocated(device: torch.device) -> int:
     return int(torch.cuda.memory_allocated())
 
 
-def start_watch(side: Side, size: Size, url: str, spool: str, budget: float | None) -> None:
+def start_watch(
+    side: Side,
+    size: Size,
+    url: str,
+    spool: str,
+    budget: float | None,
+    every: dict[str, int] | None = None,
+) -> None:
     """Attach the hooks as a user would, with a probe of 4,096 tokens at full size."""
     ids = torch.randint(size.vocab, (size.probe_rows, PROBE_LENGTH + 1))
     side.watch = watch(
         side.model, side.optimizer, name="gpu-check", server=url, spool_dir=spool,
-        probe=Probe(ids[:, :-1], ids[:, 1:]), overhead_budget=budget,
+        probe=Probe(ids[:, :-1], ids[:, 1:]), overhead_budget=budget, every=every or {},
     )  # fmt: skip
 
 
-def measure(size: Size, device: torch.device, steps: int, budget: float | None) -> dict[str, Any]:
-    """Everything, as one flat dictionary."""
-    bare, watched = make_sides(size, device)
+def timed(
+    bare: Side, watched: Side, size: Size, steps: int, budget: float | None
+) -> dict[str, Any]:
+    """Step times, memory and what was sampled, with a watch of its own."""
+    for side in (bare, watched):
+        side.times_ms, side.peaks = [], []
     with tempfile.TemporaryDirectory() as spool, server_beside() as (url, points):
-        for side in (bare, watched):
-            for _ in range(WARM_UP_STEPS):
-                side.step()
-        before = allocated(device)
+        before = allocated(watched.device)
         start_watch(watched, size, url, spool, budget)
         for side in (bare, watched):  # the first sample warms up too
             for _ in range(WARM_UP_STEPS):
                 side.step()
-        resident = allocated(device) - before
+        resident = allocated(watched.device) - before
         hook_s = watched.watch.hook_s
         for turn in range(max(1, steps // BLOCK_STEPS)):
             for side in (bare, watched) if turn % 2 else (watched, bare):
                 side.block(BLOCK_STEPS)
         hook_s = watched.watch.hook_s - hook_s
-        syncs = synchronisations(bare, watched, SYNC_STEPS)
-        chosen = intervals(watched)
-        tally = watched.watch.tally()
+        chosen, tally = intervals(watched), watched.watch.tally()
         watched.watch.close()
+        watched.watch = None
         counts = points()
-    differences = (torch.stack(bare.losses) - torch.stack(watched.losses)).abs()
     peak = max(watched.peaks) - max(bare.peaks) + resident if bare.peaks else None
     return {
-        "parameters": sum(p.numel() for p in bare.model.parameters()),
         "steps": len(watched.times_ms),
         **compared(bare.times_ms, watched.times_ms),
         "hook_host_pct": 100 * hook_s / (sum(watched.times_ms) / 1000),
-        **syncs,
         "peak_added_mib": None if peak is None else peak / MIB,
         "resident_added_mib": None if peak is None else resident / MIB,
         "intervals": chosen,
         "full_samples": counts.get("weight_norm/total", 0),
         "probes": counts.get("loss/probe", 0),
         "hook_errors": tally.hook_errors,
+    }
+
+
+def measure(size: Size, device: torch.device, steps: int, budget: float | None) -> dict[str, Any]:
+    """With the budget, then without one (``unthrottled``); synchronisations; losses."""
+    bare, watched = make_sides(size, device)
+    for side in (bare, watched):
+        for _ in range(WARM_UP_STEPS):
+            side.step()
+    found = timed(bare, watched, size, steps, budget)
+    unthrottled = timed(bare, watched, size, steps, None)
+    differences = (torch.stack(bare.losses) - torch.stack(watched.losses)).abs()
+    return {
+        "parameters": sum(p.numel() for p in bare.model.parameters()),
+        **found,
+        "unthrottled": unthrottled,
         "largest_loss_difference": differences.max().item(),
+        **synchronisations(bare, watched, size),
     }
 
 
