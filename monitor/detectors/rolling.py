@@ -28,6 +28,11 @@ class Rolling:
             oldest = self._values.popleft()
             del self._ordered[bisect_left(self._ordered, oldest)]
 
+    @property
+    def oldest(self) -> float:
+        """The value that leaves next; there must be one."""
+        return self._values[0]
+
     def clear(self) -> None:
         self._values.clear()
         self._ordered.clear()
