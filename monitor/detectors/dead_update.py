@@ -156,19 +156,22 @@ class DeadUpdate(Detector):
 
     def _skips(self, frame: StepFrame, skipped: bool) -> list[Verdict]:
         """The share of the last steps at which no optimizer had anything to do."""
+        if not skipped and not self._skipped:
+            return []  # nothing was ever skipped: most runs
         if not skipped and not by_group(frame, "lr"):
             return []
         params = self.params
-        self._skipped = [*self._skipped, [frame.step, frame.t, int(skipped)]][
-            -params.skipped_steps :
-        ]
-        if self._gate.steps_to_go(frame.step) or len(self._skipped) < params.skipped_steps:
+        self._skipped.append([frame.step, frame.t, int(skipped)])
+        del self._skipped[: -params.skipped_steps]
+        if self._gate.steps_to_go(frame.step):
             return []
         share = sum(one[2] for one in self._skipped) / params.skipped_steps
         if share < params.skipped_share and not (
             "skipped steps" in self._bad and share > params.skipped_clear
         ):
             self._skips_since = None
+            if share == 0.0:
+                self._skipped = []
             return self._over(frame, "skipped steps")
         if self._skips_since is None:
             self._skips_since = next(one[:2] for one in self._skipped if one[2])

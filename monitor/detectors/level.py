@@ -84,10 +84,12 @@ class LevelGauge:
     def _measure(self, now: float, level: float) -> Level:
         params, gaps = self._params, self._gaps
         usual = gaps.median()
+        least = max(params.share * abs(level), params.floor_nats)
+        if now - level - usual <= least:  # almost always: the rest need not be known
+            return Level(now, level + usual, least)
         sd = (gaps.quantile(0.75) - gaps.quantile(0.25)) * QUARTILES_TO_SD
         limit = max(
-            params.sd * sd, params.tail * (gaps.quantile(1.0) - usual), params.share * abs(level),
-            params.floor_nats,
+            params.sd * sd, params.tail * (gaps.quantile(1.0) - usual), least,
         )  # fmt: skip
         return Level(now, level + usual, limit)
 
