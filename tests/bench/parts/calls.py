@@ -8,10 +8,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from tests.bench.parts.server import serving
 from tests.faults.test_client_server_away import black_hole, free_port
-from tests.fixtures.stub_server import StubServer
 from trainer_hooks import watch
 
 VALUES = {f"mine/{i}": i / 7 for i in range(300)}
@@ -40,6 +41,13 @@ def p99(took: list[float]) -> float:
 
 
 @contextmanager
+def served() -> Iterator[str]:
+    """The address of a server in a process of its own: its threads share no lock with the loop."""
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as server:
+        yield f"http://{server.host}:{server.port}"
+
+
+@contextmanager
 def watched(url: str) -> Iterator[Call]:
     """A call that logs 300 values and ends a step."""
     with tempfile.TemporaryDirectory() as folder:
@@ -57,7 +65,7 @@ def step_calls() -> dict[str, float]:
     """The server up, dead and mute; a bare queue is the floor."""
     bare: queue.SimpleQueue[dict[str, float]] = queue.SimpleQueue()
     floor = timed(lambda _step: bare.put(dict(VALUES)), CALLS)
-    with StubServer() as server, watched(server.url) as call:
+    with served() as url, watched(url) as call:
         up = timed(call, CALLS)
     with watched(f"http://127.0.0.1:{free_port()}") as call:
         dead = timed(call, CALLS)
@@ -75,7 +83,7 @@ def step_calls() -> dict[str, float]:
 def against(peers: Mapping[str, Call]) -> dict[str, float]:
     """Median microseconds of a call of each, ours among them, turn and turn about; then the same
     by the thread's processor time, under ``<name>_cpu``."""
-    with StubServer() as server, watched(server.url) as ours:
+    with served() as url, watched(url) as ours:
         calls = {"ours": ours, **peers}
         took: dict[str, list[float]] = {name: [] for name in calls}
         took |= {f"{name}_cpu": [] for name in calls}
