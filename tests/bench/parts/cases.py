@@ -181,7 +181,7 @@ def _log_of_file(path: Path) -> list[LogEntry]:
 def spliced(paths: Sequence[Path], places: Sequence[float] = ()) -> Iterator[Case]:
     """Every failure's shape at every place of the healthy histories that are long enough.
 
-    ``places``: at these instead, as shares of the history.
+    ``places``: at these instead, as shares of the history; curves are frozen at three always.
     """
     for path in paths:
         name, source = path.name.partition(".")[0], source_of(path)
@@ -193,7 +193,7 @@ def spliced(paths: Sequence[Path], places: Sequence[float] = ()) -> Iterator[Cas
                 made = splices.splice(rows, shape, share)
                 if made is not None:
                     yield _splice_case(f"{name}, {shape.name} at {share}", source, shape, *made)
-        yield from _frozen_cases(name, source, rows, places or FROZEN_AT)
+        yield from _frozen_cases(name, source, rows)
 
 
 def _splice_case(
@@ -219,13 +219,11 @@ def _shows(rows: list[Row], onset: int, last: int) -> bool:
     return sum(loss > max(before, default=0.0) for loss in after) >= MUST_STAND_OUT
 
 
-def _frozen_cases(
-    name: str, source: str, rows: list[Row], places: Sequence[float]
-) -> Iterator[Case]:
+def _frozen_cases(name: str, source: str, rows: list[Row]) -> Iterator[Case]:
     for key, fewest in FEWEST_TO_FREEZE.items():
         if sum(key in row.values for row in rows) < fewest:
             continue
-        for share in places:
+        for share in FROZEN_AT:
             onset, changed = splices.frozen(rows, key, share)
             # Only what follows the onset is new: the healthy part is judged with the run itself.
             yield Case(f"{name}, {key} frozen at {share}", source, half_of(source),
