@@ -18,6 +18,7 @@ from trainer_hooks.loop.series import tell_turned
 from trainer_hooks.loop.stepping import (
     MicroBatches,
     StepClock,
+    are_plain,
     is_non_finite,
     split_scalars,
     whole_here,
@@ -184,15 +185,23 @@ class Recorder:
             self._note(row, text, {"weighting": "micro_batch"})
         loss = mean if loss is None else loss
         tokens = counted if tokens is None else tokens
-        given, self._logged = self._logged, {}
+        logged, self._logged = self._logged, {}
+        given: dict[str, Any] = {}
         if loss is not None:
             given["loss/train"] = loss
         if grad_norm is not None:
             given["grad_norm/total"] = grad_norm
+        for key in given:
+            logged.pop(key, None)
         # What the loop says wins over what a signal measured.
-        for key in given.keys() & (row.cells.keys() | row.tensors.keys()):
+        for key in [k for k in (*row.cells, *row.tensors) if k in given or k in logged]:
             row.cells.pop(key, None)
             row.tensors.pop(key, None)
+        if are_plain(logged):  # the hot path, hundreds of floats: they are not copied once more
+            logged.update(row.cells)
+            row.cells = logged
+        else:
+            split_scalars(logged, row.cells, row.tensors)
         split_scalars(given, row.cells, row.tensors)
         if tokens is not None:
             self.tokens_seen += int(tokens)
