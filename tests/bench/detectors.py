@@ -178,6 +178,7 @@ def variants(outcomes: Sequence[Outcome]) -> dict[str, dict[str, Any]]:
         again = [Outcome(one.case, judged(one.case.log()), one.first, one.last) for one in chosen]
         whole = figures(again)
         table[name] = {key: whole[key] for key in TOLD} | {
+            "false": [f"{o.case.name}: {a.detector}" for o in again for a in o.false],
             "verdicts_differ": sum(
                 sorted(map(str, a.told)) != sorted(map(str, b.told))
                 for a, b in zip(chosen, again, strict=True)
