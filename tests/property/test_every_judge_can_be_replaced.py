@@ -39,10 +39,10 @@ def _values(step: int, noise: random.Random) -> dict[str, float]:
             values[f"effective_lr/{group}"] = 0.01 / (10.0 + step / 50)
             values[f"update_ratio/{group}"] = 0.01 / (10.0 + step / 50)
     if step % 25 == 0:
-        rise = 1e-3 * max(step - 600, 0)
+        rise = 1e-3 * max(step - 600, 0) + (0.6 if step >= 1000 else 0.0)
         values |= {
             "loss/heldout": 2.0 + 4.0 * (step + 20) ** -0.5 + rise, "loss/probe": 2.5 - 1e-3 * step,
-            "loss/probe@code": 2.0 + 2 * rise, "loss/probe@web": 3.0 - 3e-3 * step,
+            "loss/probe@code": 2.0 + 2e-3 * max(step - 600, 0), "loss/probe@web": 3.0 - 3e-3 * step,
             "entropy_minus_nll/probe": -0.4 if step > 900 else 0.0, "top1/probe": 0.4,
             "logit_max/probe": 8.0 + 1e-5 * step**2, "logsumexp/probe": 6.0,
         }  # fmt: skip
