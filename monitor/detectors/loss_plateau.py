@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from monitor.detectors.base import (
+    Cause,
     Detector,
     Evidence,
     Hold,
@@ -52,6 +53,7 @@ class _Curve:
     points: int = 0
     flat_from_start: bool = False
     check_level: bool = False
+    jump: list[float] = field(default_factory=list)
     mixed: bool = False
 
 
@@ -59,7 +61,7 @@ class LossPlateau(Detector):
     """Warns when progress is lost, or never began; info while top-10 accuracy still improves."""
 
     name: ClassVar[str] = "loss_plateau"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     title: ClassVar[str] = "loss plateau"
     needs: ClassVar[tuple[str, ...]] = (
         *PREFERRED, "lr/*", "tokens_seen", "repeat_share", "effective_lr/*", "top1/probe",
@@ -144,7 +146,7 @@ class LossPlateau(Detector):
             curve.check_level = bool(curve.blocks.losses)
 
     def _forget(self, curve: _Curve) -> None:
-        curve.counts, curve.frozen, curve.scale = {}, None, 0
+        curve.counts, curve.frozen, curve.scale, curve.jump = {}, None, 0, []
         curve.onset_step = curve.onset_at = None
 
     def _check_level(self, curve: _Curve) -> None:
@@ -251,7 +253,20 @@ class LossPlateau(Detector):
         self._freeze(curve, window, blocks)
         dropped = int(self.params.drop_share * len(curve.blocks.losses))
         self._mark_onset(curve, dropped)
+        self._mark_jump(curve, window, dropped)
         return self._bad(frame, key, curve, "plateau", window)
+
+    def _mark_jump(self, curve: _Curve, window: Window, dropped: int) -> None:
+        """A loss that jumped up within the window and came back does not fall in it: no wonder."""
+        curve.jump, fit = [], window.fit
+        for index in range(window.first + dropped, len(curve.blocks.losses)):
+            expected, loss = fit.at(curve.blocks.ts[index]), curve.blocks.losses[index]
+            high = max(self.params.jump_sd * fit.sigma, self.params.jump_share * expected)
+            if loss > expected + high:
+                step, at = curve.blocks.steps[index], curve.blocks.times[index]
+                curve.jump = [float(step), expected, loss]
+                curve.onset_step, curve.onset_at = step, at
+                return
 
     def _mark_onset(self, curve: _Curve, dropped: int) -> None:
         """From where on a curve that stops there fits best."""
@@ -347,6 +362,11 @@ class LossPlateau(Detector):
             reason = "top10_improving"
         onset = curve.onset_step if curve.onset_step is not None else frame.step
         causes = self._signs.causes(onset, self.params.causes)
+        if curve.jump:
+            step, before, after = curve.jump
+            text = f"the aftermath of a loss spike at step {int(step):,}"
+            why = f"it jumped from {before:.3f} to {after:.3f} there and has not gained since"
+            causes = (Cause(text, 2, 2, why), *(cause for cause in causes if cause.signs_seen))
         if curve.flat_from_start and key != "loss/train" and self._train_learns():
             causes = (MEMORISES, *(cause for cause in causes if cause.signs_seen))
         evidence = Evidence(

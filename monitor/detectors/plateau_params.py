@@ -17,9 +17,10 @@ class Params:
     ``after_cut``, ``power_cut``: where the learning rate was cut off between two steps there is a
     second witness, and less is enough. ``train_points``: 16 batches to a block of the batch loss.
     ``recovered_share``: half of the expected progress ends it. ``memorised_nats``: a loss
-    below this has nowhere left to fall. ``level_jump``: standard
-    deviations by which a new attempt may differ and still be the same curve. ``no_progress_*``:
-    flat since the very first values, by less than 0.5 % of the loss after so many points."""
+    below this has nowhere left to fall. ``level_jump``: standard deviations by which a new attempt
+    may differ and still be the same curve. ``jump_sd``, ``jump_share``: a block this far above the
+    fit, by both, is a spike whose aftermath the plateau is. ``no_progress_*``: flat since the very
+    first values, by less than 0.5 % of the loss after so many points."""
 
     windows: tuple[int, ...] = (6, 10, 16, 26, 42, 68)
     power: float = 4.0
@@ -36,6 +37,8 @@ class Params:
     recovered_share: float = 0.5
     memorised_nats: float = 0.05
     level_jump: float = 6.0
+    jump_sd: float = 10.0
+    jump_share: float = 0.1
     no_progress_share: float = 0.005
     no_progress_points: int = 500
     no_progress_evals: int = 12
