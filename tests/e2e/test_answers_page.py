@@ -237,3 +237,11 @@ def test_confidence_is_read_by_pointer_keys_and_ear(open_page: Callable[..., Any
     page.keyboard.press("ArrowRight")
     wait(page, "#conf-note", "Token 3 of")
     assert "Mean token confidence 0.50" in page.locator("#pair .sr").first.text_content()
+
+
+def test_a_long_verdict_does_not_widen_a_phone(open_page: Callable[..., Any]) -> None:
+    page = open_page(
+        "?prompt=sky&left=day-0&right=day-4", viewport={"width": 390, "height": 844}, is_mobile=True
+    )
+    wait(page, "#verdict", "further from the reference")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -87,7 +87,7 @@ function lowest(tokens) {
 
 /** @param {AnswerOut} answer @param {{p: number | null}[]} tokens */
 function measures(answer, tokens) {
-  const mean = meanP(tokens);
+  const mean = meanP(tokens) ?? answer.confidence ?? null;
   const first = tokens[0]?.p ?? null;
   const nll = typeof answer.reference_nll === 'number' ? num(answer.reference_nll) : answer.reference_nll ?? 'none given';
   /** @type {[string, string][]} */
