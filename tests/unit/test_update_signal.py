@@ -215,6 +215,16 @@ def test_a_group_that_does_not_fit_takes_no_more_memory_than_one_that_does(monke
     assert changed["update_coverage/head"] == pytest.approx(0.5, rel=0.01)
 
 
+@pytest.mark.parametrize("has_numpy", [True, False])
+def test_what_changed_is_counted_with_numpy_and_without(monkeypatch, has_numpy):
+    monkeypatch.setattr(change, "_is_shared_with_numpy", lambda: has_numpy)
+    monkeypatch.setattr(change, "CHUNK", 64)
+    before, after = torch.zeros(1000), torch.zeros(1000)
+    after[5:130] = 1e-30
+    after[999] = math.nan
+    assert measure_change([before], [after]).changed.tolist() == [126]
+
+
 def test_specs_name_exactly_what_is_measured():
     model = nn.ModuleDict({"tok_emb": nn.Embedding(4, 4), "norm": nn.LayerNorm(4)})
     signal = Update(subject_of(model))
