@@ -60,6 +60,7 @@ def _shown(curve: Curve) -> PointsOfAttempt:
         high=None if curve.high is None else _cells(curve.high, None),
         non_finite=curve.non_finite.tolist(),
         total_points=curve.total_points,
+        mixed=list(curve.mixed),
     )
 
 

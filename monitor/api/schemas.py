@@ -122,7 +122,8 @@ class WindowList:
 class PointsOfAttempt:
     """One series of one attempt; ``ghost``: what a later attempt has taken over.
 
-    ``low`` and ``high`` are given where ``values`` are means of several points each.
+    ``low`` and ``high`` are given where ``values`` are means of several points each, and ``mixed``
+    says which means leave points out: step of the row, points not finite, points in all.
     """
 
     key: str
@@ -136,6 +137,7 @@ class PointsOfAttempt:
     high: list[Cell] | None
     non_finite: list[int]
     total_points: int
+    mixed: list[tuple[int, int, int]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ class Envelope:
     """Rows [N] by rising step. ``values`` are means of the finite points, NaN where there is none.
 
     ``steps`` and ``times`` are those of a row's first point, ``counts`` how many it stands for,
-    finite or not. ``non_finite`` [M] are the steps of points that are not finite.
+    finite or not, and ``broken`` how many of these are not. ``non_finite`` [M] are the steps of
+    points that are not finite.
     """
 
     steps: Ints
@@ -31,6 +32,7 @@ class Envelope:
     low: Floats
     high: Floats
     counts: Ints
+    broken: Ints
     non_finite: Ints
 
     def __len__(self) -> int:
@@ -45,6 +47,7 @@ class Envelope:
             self.low[mask],
             self.high[mask],
             self.counts[mask],
+            self.broken[mask],
             self.non_finite[marks],
         )
 
@@ -54,7 +57,9 @@ def of_points(points: Points) -> Envelope:
     finite = np.isfinite(points.values)
     values = np.where(finite, points.values, np.nan)
     ones = np.ones(len(points), np.int64)
-    return Envelope(points.steps, points.times, values, values, values, ones, points.steps[~finite])
+    broken = (~finite).astype(np.int64)
+    marks = points.steps[~finite]
+    return Envelope(points.steps, points.times, values, values, values, ones, broken, marks)
 
 
 def joined(parts: Sequence[Envelope]) -> Envelope:
@@ -70,6 +75,7 @@ def joined(parts: Sequence[Envelope]) -> Envelope:
         np.concatenate([part.low for part in parts])[order],
         np.concatenate([part.high for part in parts])[order],
         np.concatenate([part.counts for part in parts])[order],
+        np.concatenate([part.broken for part in parts])[order],
         np.unique(np.concatenate([part.non_finite for part in parts])),
     )
 
@@ -86,11 +92,12 @@ def thin(envelope: Envelope, max_rows: int) -> Envelope:
             envelope.low,
             envelope.high,
             envelope.counts,
+            envelope.broken,
             marks,
         )
     starts = np.unique(np.linspace(0, rows, max_rows, endpoint=False).astype(np.int64))
     finite = np.isfinite(envelope.values)
-    weights = np.where(finite, envelope.counts, 0).astype(np.float64)
+    weights = np.where(finite, envelope.counts - envelope.broken, 0).astype(np.float64)
     total = np.add.reduceat(weights, starts)
     some = total > 0
     sizes = np.diff(np.append(starts, rows))
@@ -106,6 +113,7 @@ def thin(envelope: Envelope, max_rows: int) -> Envelope:
         np.where(some, low, np.nan),
         np.where(some, high, np.nan),
         np.add.reduceat(envelope.counts, starts),
+        np.add.reduceat(envelope.broken, starts),
         marks,
     )
 

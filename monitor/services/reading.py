@@ -42,8 +42,9 @@ class Curve:
     ``steps``, ``times`` and ``values`` [N] by rising step. At ``raw`` the values are the very
     points, non-finite ones included, and ``low`` and ``high`` are None; else each row stands for
     a stretch: its first step and time, and mean, lowest and highest finite value (NaN: none).
-    ``non_finite`` [M] are steps whose value is not finite. ``total_points`` counts what is in
-    range.
+    ``non_finite`` [M] are steps whose value is not finite. ``mixed``: (a row's step, how many of its
+    points are not finite, how many it stands for) of rows that leave some out of their mean.
+    ``total_points`` counts what is in range.
     """
 
     key: str
@@ -57,6 +58,7 @@ class Curve:
     high: Floats | None
     non_finite: Ints
     total_points: int
+    mixed: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +244,7 @@ class _Place:
             table[:, 4],
             table[:, 5],
             table[:, 2].astype(np.int64),
+            table[:, 3].astype(np.int64),
             marks,
         )
 
@@ -251,10 +254,10 @@ def _of_summaries(blocks: list[Block]) -> Envelope:
     low = np.array([s.low for s in summaries], np.float64)
     high = np.array([s.high for s in summaries], np.float64)
     counts = np.array([s.count for s in summaries], np.int64)
-    finite = counts - np.array([s.non_finite for s in summaries], np.int64)
+    broken = np.array([s.non_finite for s in summaries], np.int64)
     totals = np.array([s.total for s in summaries], np.float64)
     # A sum that did not fit is not kept: the middle of the range stands for the mean.
-    mean = np.where(np.isnan(totals), low / 2 + high / 2, totals / np.maximum(finite, 1))
+    mean = np.where(np.isnan(totals), low / 2 + high / 2, totals / np.maximum(counts - broken, 1))
     marks = [s.first_step for s in summaries if s.non_finite]
     return Envelope(
         np.array([s.first_step for s in summaries], np.int64),
@@ -263,6 +266,7 @@ def _of_summaries(blocks: list[Block]) -> Envelope:
         low,
         high,
         counts,
+        broken,
         np.array(marks, np.int64),
     )
 
@@ -332,7 +336,14 @@ def _thin_curve(
         high=thinned.high,
         non_finite=thinned.non_finite,
         total_points=int(rows.counts.sum()),
+        mixed=_mixed(thinned),
     )
+
+
+def _mixed(rows: Envelope) -> tuple[tuple[int, int, int], ...]:
+    some = (rows.broken > 0) & (rows.counts > 1)
+    columns = (rows.steps[some], rows.broken[some], rows.counts[some])
+    return tuple(zip(*(column.tolist() for column in columns), strict=True))
 
 
 class _Tails:

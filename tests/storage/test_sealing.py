@@ -150,6 +150,8 @@ def test_a_spike_and_a_nan_are_seen_at_every_zoom_of_a_million_points(
         assert first <= curve.steps[0]
         assert curve.steps[-1] <= last
         assert (777_777 in curve.non_finite) == (first <= 777_777 <= last)
+        spoilt = sum(first <= step <= last for step in (5, 777_777))
+        assert sum(broken for _, broken, _ in curve.mixed) == spoilt * (curve.resolution != "raw")
         if width <= 2_000:
             assert curve.resolution == "raw"
             assert (curve.values == values[first : last + 1]).all()
@@ -159,6 +161,8 @@ def test_a_spike_and_a_nan_are_seen_at_every_zoom_of_a_million_points(
     assert few.high is not None
     assert float(np.nanmax(few.high)) == 100.0
     assert {5, 777_777} <= set(few.non_finite.tolist())
+    assert [broken for _, broken, _ in few.mixed] == [1, 1]
+    assert all(points > 1 for _, _, points in few.mixed)
 
 
 def test_what_is_not_sealed_yet_is_part_of_the_curve(

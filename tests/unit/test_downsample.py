@@ -44,6 +44,15 @@ def test_non_finite_points_are_marked_and_leave_no_trace_in_the_envelope() -> No
     assert thinned.high[:-1].tolist() == [0.0] * 9
 
 
+def test_a_mean_leaves_what_is_not_finite_out_and_says_how_many() -> None:
+    thinned = thin(of_points(points([1.0, 2.0, np.nan, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0])), 2)
+    assert thinned.values.tolist() == pytest.approx([2.5, 7.0])
+    assert list(zip(thinned.broken, thinned.counts, strict=True)) == [(1, 5), (0, 5)]
+    again = thin(joined([thinned, of_points(points([np.inf]))]), 1)
+    assert (again.broken.tolist(), again.counts.tolist()) == ([2], [11])
+    assert again.values.tolist() == [pytest.approx(5.0)]
+
+
 def test_huge_values_do_not_overflow() -> None:
     thinned = thin(of_points(points(np.full(100, 1.7e308))), 3)
     assert thinned.values == pytest.approx(1.7e308)

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { fits } from '../../../web/static/js/patterns.js';
 import { VITALS, read } from '../../../web/static/js/vitals.js';
 
-const track = (values) => ({ key: 'k', attempt: 'a', ghost: false, raw: true, steps: values.map((_, i) => i * 50), times: values.map((_, i) => i), values, low: null, high: null, broken: [] });
+const track = (values) => ({ key: 'k', attempt: 'a', ghost: false, raw: true, steps: values.map((_, i) => i * 50), times: values.map((_, i) => i), values, low: null, high: null, broken: [], mixed: [] });
 
 test('the reference lies before the onset', () => {
   const vital = VITALS.find((one) => one.name === 'Held-out loss');

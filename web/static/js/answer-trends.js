@@ -53,7 +53,7 @@ export function putLines(all, store) {
   for (const [key, , read] of [...ALWAYS, ...MORE]) {
     const told = points.filter((point) => typeof read(point) === 'number');
     if (!told.length) continue;
-    store.whole.set(key, [{ key, attempt: 'answers', ghost: false, raw: true, steps: told.map((point) => point.weights_step), times: told.map((point) => point.at), values: told.map((point) => /** @type {number} */ (read(point))), low: null, high: null, broken: [] }]);
+    store.whole.set(key, [{ key, attempt: 'answers', ghost: false, raw: true, steps: told.map((point) => point.weights_step), times: told.map((point) => point.at), values: told.map((point) => /** @type {number} */ (read(point))), low: null, high: null, broken: [], mixed: [] }]);
   }
 }
 

@@ -259,7 +259,9 @@ export class Chart {
   valueAt({ spec, track, shown }, step) {
     const index = nearest(track.steps, step);
     const found = shown[index];
-    if (found !== undefined && !Number.isNaN(found)) return (spec.format ?? num)(found);
+    const [, broken, all] = track.mixed.find(([first]) => first === track.steps[index]) ?? [];
+    const left = broken ? ` (${broken} of ${all} not finite)` : '';
+    if (found !== undefined && !Number.isNaN(found)) return (spec.format ?? num)(found) + left;
     return track.broken.includes(track.steps[index] ?? -1) ? 'not finite' : '-';
   }
 

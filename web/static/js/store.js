@@ -137,7 +137,7 @@ export class Store {
   #append(tracks, key, attempt, points) {
     let track = tracks.find((one) => one.attempt === attempt && !one.ghost);
     if (!track) {
-      track = { key, attempt, ghost: false, raw: true, steps: [], times: [], values: [], low: null, high: null, broken: [] };
+      track = { key, attempt, ghost: false, raw: true, steps: [], times: [], values: [], low: null, high: null, broken: [], mixed: [] };
       tracks.push(track);
     }
     append(track, points);
@@ -166,7 +166,7 @@ export class Store {
 function join(parts) {
   const sorted = [...parts].sort((a, b) => (a.steps[0] ?? 0) - (b.steps[0] ?? 0));
   const thinned = parts.some((part) => part.low && part.high);
-  const all = /** @type {Track} */ ({ ...sorted[0], steps: [], times: [], values: [], low: thinned ? [] : null, high: thinned ? [] : null, broken: [] });
+  const all = /** @type {Track} */ ({ ...sorted[0], steps: [], times: [], values: [], low: thinned ? [] : null, high: thinned ? [] : null, broken: [], mixed: [] });
   for (const part of sorted) {
     const from = part.steps[0];
     if (from === undefined) continue;
@@ -177,6 +177,7 @@ function join(parts) {
     if (all.low) all.low = [...all.low.slice(0, keep), ...(part.low ?? part.values)];
     if (all.high) all.high = [...all.high.slice(0, keep), ...(part.high ?? part.values)];
     all.broken.push(...part.broken);
+    all.mixed.push(...part.mixed);
   }
   return all;
 }

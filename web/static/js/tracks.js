@@ -27,6 +27,7 @@ export function toTrack(series) {
     low: series.low ? series.low.map(value) : null,
     high: series.high ? series.high.map(value) : null,
     broken: [...series.non_finite],
+    mixed: [...series.mixed],
   };
 }
 

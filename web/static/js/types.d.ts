@@ -31,6 +31,8 @@ export interface PointSeries {
   key: string; attempt: string; ghost: boolean; resolution: 'raw' | 'bucket' | 'block';
   steps: number[]; times: number[]; values: Cell[]; low: Cell[] | null; high: Cell[] | null;
   non_finite: number[]; total_points: number;
+  /** Means that leave points out: the row's step, points not finite, points in all. */
+  mixed: [number, number, number][];
 }
 export interface RunEvent {
   attempt: string; name: string; step: number; at: number; text: string; data?: Record<string, unknown>;
@@ -96,7 +98,7 @@ export interface AnswerTrends {
 export interface Track {
   key: string; attempt: string; ghost: boolean; raw: boolean;
   steps: number[]; times: number[]; values: number[];
-  low: number[] | null; high: number[] | null; broken: number[];
+  low: number[] | null; high: number[] | null; broken: number[]; mixed: [number, number, number][];
 }
 export type Rows = Record<string, [number, number, Cell][]>;
 
