@@ -42,9 +42,9 @@ class Curve:
     ``steps``, ``times`` and ``values`` [N] by rising step. At ``raw`` the values are the very
     points, non-finite ones included, and ``low`` and ``high`` are None; else each row stands for
     a stretch: its first step and time, and mean, lowest and highest finite value (NaN: none).
-    ``non_finite`` [M] are steps whose value is not finite. ``mixed``: (a row's step, how many of its
-    points are not finite, how many it stands for) of rows that leave some out of their mean.
-    ``total_points`` counts what is in range.
+    ``non_finite`` [M] are steps whose value is not finite. ``mixed``: of rows that leave some out
+    of their mean, their step, how many of their points are not finite, and how many they stand
+    for. ``total_points`` counts what is in range.
     """
 
     key: str
