@@ -27,6 +27,7 @@ class DeadUpdate(Detector):
     """Critical where a step changes nothing at all; a warning for a part of the model."""
 
     name: ClassVar[str] = "dead_update"
+    version: ClassVar[int] = 2
     title: ClassVar[str] = "updates that change nothing"
     needs: ClassVar[tuple[str, ...]] = (
         "update_ratio/*", "update_coverage/*", "update_skipped", "lr/*", "lr_scheduled/*",
