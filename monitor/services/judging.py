@@ -256,14 +256,17 @@ class DetectionEngine:
         if not self._detectors or (name not in self._detectors and name != USER_RULE):
             return
         before = self._detectors.get(name)
-        self._detectors[name] = made = cls(self._run_facts())
-        if before is None or was_broken:
-            return
+        self._detectors[name] = cls(self._run_facts())
+        if before is not None and not was_broken:
+            self._remember(name, to_plain(before.snapshot()))
+
+    def _remember(self, name: str, state: dict[str, Any]) -> None:
+        """Give a detector its memory; one it does not fit begins anew, with its own warm-up."""
         try:
-            made.restore(to_plain(before.snapshot()))
-        except Exception:  # its memory does not fit: better a new beginning than none
+            self._detectors[name].restore(state)
+        except Exception:  # of another shape: better a new beginning than none
             log.exception("detector %s of %s begins anew", name, self.run)
-            self._detectors[name] = cls(self._run_facts())
+            self._detectors[name] = self._classes[name](self._run_facts())
 
     @property
     def broken(self) -> dict[str, str]:
@@ -294,7 +297,7 @@ class DetectionEngine:
     def restore(self, state: dict[str, Any]) -> bool:
         """Take a snapshot back; False if it is of another engine and cannot be continued.
 
-        A detector whose version has changed begins anew, with its own warm-up.
+        A detector whose version has changed, or whose memory does not fit, begins anew.
         """
         if state.get("engine") != ENGINE_VERSION:
             return False
@@ -305,10 +308,12 @@ class DetectionEngine:
         self.set_rules(state.get("rules") or [])
         self.set_params(state.get("params") or {})
         self._broken = dict(state["broken"])
-        for name, detector in self._ready().items():
+        for name, detector in list(self._ready().items()):
             saved = state["detectors"].get(name)
             if saved is not None and saved["version"] == detector.version:
-                detector.restore(saved["state"])
+                self._remember(name, saved["state"])
+            else:
+                self._broken.pop(name, None)  # what failed was another version
         self._episodes.restore(state["subjects"])
         return True
 

@@ -157,6 +157,37 @@ def test_a_judge_of_another_version_begins_anew_and_its_alert_goes_on() -> None:
     assert told(effects) == ["resolved"]
 
 
+def test_a_memory_that_does_not_fit_begins_anew_and_the_others_keep_theirs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = DetectionEngine("run", {"scripted": Scripted, "steady": Steady})
+    effects_of(log_of([2, 2]), engine)
+    state = json.loads(json.dumps(engine.snapshot()))
+    state["detectors"]["scripted"]["state"] = {"of another shape": 1}
+    successor = DetectionEngine("run", {"scripted": Scripted, "steady": Steady})
+    assert successor.restore(state)
+    assert "detector scripted of run begins anew" in caplog.text
+    remembered = successor.snapshot()["detectors"]
+    assert remembered["scripted"]["state"] == {"seen": []}
+    assert remembered["steady"]["state"] == {"seen": [1, 2]}
+    assert told(effects_of(log_of([0, 0], first=3, attempt="a0"), successor)) == ["resolved"] * 2
+
+
+def test_a_judge_that_failed_judges_again_in_its_next_version() -> None:
+    engine = DetectionEngine("run", {"scripted": _broken()})
+    effects_of(log_of([2]), engine)
+    same = DetectionEngine("run", {"scripted": _broken()})
+    assert same.restore(engine.snapshot())
+    assert same.broken == {"scripted": "ZeroDivisionError"}
+
+    class Newer(Scripted):
+        version: ClassVar[int] = 2
+
+    mended = DetectionEngine("run", {"scripted": Newer})
+    assert mended.restore(engine.snapshot())
+    assert told(effects_of(log_of([2], first=2, attempt="a0"), mended)) == ["opened"]
+
+
 def test_a_snapshot_of_another_engine_is_refused() -> None:
     assert DetectionEngine("run", {}).restore({"engine": 0}) is False
     assert DetectionEngine("run", {}).restore({}) is False
