@@ -21,6 +21,8 @@ from trainer_hooks.spool import find_leftovers
 START = """
 import os, signal, sys, time
 from trainer_hooks import watch
+# As in a terminal: what a shell starts in the background ignores Ctrl-C, and so do its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 w = watch(server=sys.argv[1], run="r", spool_dir=sys.argv[2])
 for step in range(1, 51):
     w.step(loss=1.0 / step, tokens=10)
@@ -45,8 +47,10 @@ def ended(process: subprocess.Popen[str], since: float) -> tuple[int, str]:
     """Exit status and output; fails if it took more than 5 s (and a second for the machine)."""
     try:
         out, err = process.communicate(timeout=20)
-    finally:
+    except subprocess.TimeoutExpired:
         process.kill()
+        process.communicate()  # its pipes are closed, or they fail a later test
+        raise
     assert time.monotonic() - since < 6, err
     return process.returncode, out + err
 
