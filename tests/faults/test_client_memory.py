@@ -25,6 +25,8 @@ before = rss_mib()
 link = w._link
 for step in range(2, 1_000_002):
     link.put(Row(link.attempt, step, float(step), {"loss/train": 1.0 / step}))
+    if step % 2_000 == 0:
+        time.sleep(0.005)  # else chance decides what the sender's thread gets to see of it
 grown = rss_mib() - before
 w.close()
 tally = link.client.tally()
@@ -35,7 +37,9 @@ for path in pathlib.Path(sys.argv[1]).rglob("*.seg"):
             if "loss/train" in frame["columns"]:
                 steps.update(frame["steps"])
 newest = sum(step > 995_000 for step in steps)
-newer, older = (sum(a < step <= a + 100_000 for step in steps) for a in (890_000, 0))
+# The first batches were attempted: they are whole for ever, and say nothing of thinning.
+newer = sum(step > 800_000 for step in steps) / 200_000
+older = sum(100_000 < step <= 500_000 for step in steps) / 400_000
 print(json.dumps({"newest": newest, "newer": newer, "older": older,
                   "grown_mib": grown, "adds_up": tally.adds_up(), "produced": tally.produced,
                   "spooled": tally.spooled, "dropped": tally.dropped, "queued": tally.queued}))
@@ -59,4 +63,4 @@ def test_a_million_events_without_a_server(tmp_path: Path) -> None:
     assert found["produced"] == found["spooled"] + found["dropped"]
     assert found["dropped"] > 0
     assert found["newest"] >= 5_000  # whole
-    assert found["newer"] > found["older"] > 0
+    assert found["newer"] > 3 * found["older"] > 0
