@@ -54,6 +54,10 @@ def test_forked_workers_take_no_lock_that_a_thread_holds(
     w: Any = watch(server=server.url, spool_dir=tmp_path)
     w.step(loss=1.0)
     client = w._link.client
+    end = time.monotonic() + 30.0
+    while client._outbox is None:  # the sender's thread makes it
+        assert time.monotonic() < end
+        time.sleep(0.01)
     locks = [client.account.lock, client._outbox.spool._lock]
     loader = torch.utils.data.DataLoader(
         LoggingRows(w, 200), batch_size=2, num_workers=2, multiprocessing_context="fork", timeout=30
