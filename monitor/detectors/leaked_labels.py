@@ -27,7 +27,14 @@ class LeakParams:
     points: int = 16
 
 
-def leaked(step: int, at: float, held: float, train: float, n: int, version: int) -> Evidence:
+def floor(held: float, params: LeakParams) -> float:
+    """No train loss on fresh rows lies below this by itself, in nats."""
+    return min(params.share * held, held - params.apart_nats)
+
+
+def leaked(
+    step: int, at: float, held: float, train: float, n: int, version: int, params: LeakParams
+) -> Evidence:
     """What is said of it; ``step`` and ``at`` of the onset, losses in nats."""
     cause = Cause(
         "the targets stand in the inputs: labels that are not shifted by one, or an answer that "
@@ -38,7 +45,7 @@ def leaked(step: int, at: float, held: float, train: float, n: int, version: int
         rule="leaked_labels",
         version=version,
         value=train,
-        threshold=LeakParams().share * held,
+        threshold=floor(held, params),
         unit="nats",
         n=n,
         onset_step=step,

@@ -23,7 +23,7 @@ from monitor.detectors.base import (
 from monitor.detectors.companions import SLOW_NEEDS, CompanionParams, Companions
 from monitor.detectors.evaluation_jump import EvaluationJump, JumpParams, changed
 from monitor.detectors.gate import Gate
-from monitor.detectors.leaked_labels import LeakParams, leaked
+from monitor.detectors.leaked_labels import LeakParams, floor, leaked
 from monitor.detectors.robust import MAD_TO_SD, bend_sd, median
 from monitor.detectors.saying import said
 
@@ -167,9 +167,7 @@ class TrainHeldoutGap(Detector):
         if len(evals) <= len(late) or not self._companions.are_rows_fresh(params.repeats):
             return False
         return all(
-            one.points >= params.points
-            and one.train < min(params.share * one.held, one.held - params.apart_nats)
-            for one in late
+            one.points >= params.points and one.train < floor(one.held, params) for one in late
         )
 
     def _judge_leak(self, frame: StepFrame) -> list[Verdict]:
@@ -183,7 +181,9 @@ class TrainHeldoutGap(Detector):
             memory.open, memory.onset_step, memory.onset_at = "leaked", first.step + 1, first.t
         now, onset = memory.evals[-1], memory.onset_step or frame.step
         at = memory.onset_at if memory.onset_at is not None else frame.t
-        evidence = leaked(onset, at, now.held, now.train, memory.seen, self.version)
+        evidence = leaked(
+            onset, at, now.held, now.train, memory.seen, self.version, self.params.leak
+        )
         return [said(
             self, frame, "bad", "warning", "leaked_labels", title="the labels leak",
             evidence=evidence,

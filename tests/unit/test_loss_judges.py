@@ -13,7 +13,10 @@ from monitor.detectors import load_detector
 from monitor.detectors.base import Detector, StepEvent, StepFrame, Verdict
 from monitor.detectors.base import RunFacts as Facts
 from monitor.detectors.heat import HeatGauge, HeatParams
+from monitor.detectors.leaked_labels import LeakParams
 from monitor.detectors.rolling import Rolling
+from monitor.detectors.train_heldout_gap import Params as GapParams
+from monitor.detectors.train_heldout_gap import TrainHeldoutGap
 
 Values = dict[str, float]
 
@@ -363,14 +366,16 @@ def test_another_learning_rate_at_the_resume_is_named() -> None:
 # -- labels that leak -----------------------------------------------------------------------------
 
 
-def leaking(repeats: float | None, train: float) -> list[Verdict]:
+def leaking(repeats: float | None, train: float, **params: Any) -> list[Verdict]:
     def values(step: int) -> Values:
         found = {"loss/train": 5.0 if step < 40 else train}
         if repeats is not None:
             found["repeat_share"] = repeats
         return found | ({"loss/probe": 4.0} if step % 25 == 0 else {})
 
-    found = bad(judged(made("train_heldout_gap"), frames(range(400), values)))
+    given = GapParams(leak=LeakParams(**params))
+    detector = TrainHeldoutGap(Facts("run", "pretrain", {}), given)
+    found = bad(judged(detector, frames(range(400), values)))
     return [verdict for verdict in found if verdict.reason == "leaked_labels"]
 
 
@@ -380,6 +385,16 @@ def test_fresh_rows_that_are_known_by_heart_are_labels_that_leak() -> None:
     assert first.evidence is not None
     assert (first.evidence.onset_step or 0) <= 51
     assert "targets stand in the inputs" in first.evidence.causes[0].text
+
+
+def test_the_threshold_that_is_told_is_the_one_that_was_judged_by() -> None:
+    def told(**params: Any) -> list[float | None]:
+        return [one.evidence.threshold for one in leaking(0.0, 0.05, **params)[:1] if one.evidence]
+
+    assert told() == [1.0]
+    assert told(share=0.5) == [2.0]
+    assert told(apart_nats=3.5) == [0.5]
+    assert leaking(0.0, 0.05, share=0.01) == []
 
 
 def test_rows_that_may_have_been_memorised_are_no_leak() -> None:
