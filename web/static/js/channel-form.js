@@ -3,7 +3,7 @@
 
 import { button, foreign, h } from './dom.js';
 import { send } from './api.js';
-import { field, nextForm, refusal, select } from './form.js';
+import { field, nextForm, refusal, select, whenSent } from './form.js';
 
 /** @typedef {import('./types').Channel} Channel */
 /** @typedef {import('./types').Format} Format */
@@ -70,21 +70,12 @@ export function channelForm(formats, held, done) {
   });
   draw();
 
-  const save = async () => {
-    refused.clear();
+  whenSent(form, refused, async () => {
     const { config, ...rest } = filled(form, format);
-    try {
-      const saved = held
-        ? await send('PATCH', `channels/${encodeURIComponent(held.id)}`, { ...rest, config })
-        : await send('POST', 'channels', { ...rest, format: format.name, config: Object.fromEntries(Object.entries(config).filter(([, value]) => value)) });
-      done(/** @type {Channel} */ (saved));
-    } catch (problem) {
-      refused.show(problem);
-    }
-  };
-  form.addEventListener('submit', (event) => {
-    event.preventDefault();
-    void save();
+    const saved = held
+      ? await send('PATCH', `channels/${encodeURIComponent(held.id)}`, { ...rest, config })
+      : await send('POST', 'channels', { ...rest, format: format.name, config: Object.fromEntries(Object.entries(config).filter(([, value]) => value)) });
+    done(/** @type {Channel} */ (saved));
   });
   form.append(
     h('div', { class: 'fields' },

@@ -46,3 +46,15 @@ export function refusal() {
     },
   };
 }
+
+/**
+ * What a form does when it is sent; a refusal is shown in its banner.
+ * @param {HTMLFormElement} form @param {ReturnType<typeof refusal>} refused @param {() => Promise<void>} act
+ */
+export function whenSent(form, refused, act) {
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    refused.clear();
+    act().catch((problem) => refused.show(problem));
+  });
+}

@@ -3,7 +3,7 @@
 
 import { $, button, foreign, h, tag } from './dom.js';
 import { get, send } from './api.js';
-import { field, nextForm, refusal, select } from './form.js';
+import { field, nextForm, refusal, select, whenSent } from './form.js';
 import { num } from './format.js';
 import { problemPanel, toast } from './shell.js';
 
@@ -89,20 +89,11 @@ function add() {
     host.replaceChildren();
     $('#add-rule button').focus();
   };
-  const save = async () => {
-    refused.clear();
-    try {
-      await send('POST', 'rules', filled(form));
-      toast('Runs under way are judged by it from here on.');
-      close();
-      await loadRules();
-    } catch (problem) {
-      refused.show(problem);
-    }
-  };
-  form.addEventListener('submit', (event) => {
-    event.preventDefault();
-    void save();
+  whenSent(form, refused, async () => {
+    await send('POST', 'rules', filled(form));
+    toast('Runs under way are judged by it from here on.');
+    close();
+    await loadRules();
   });
   form.append(
     h('div', { class: 'fields' },

@@ -3,7 +3,7 @@
 
 import { $, button, foreign, h, tag } from './dom.js';
 import { get, now, send, whoAmI } from './api.js';
-import { field, nextForm, refusal, select } from './form.js';
+import { field, nextForm, refusal, select, whenSent } from './form.js';
 import { clock } from './format.js';
 import { problemPanel, toast } from './shell.js';
 
@@ -77,26 +77,17 @@ function add() {
     host.replaceChildren();
     $('#add-silence button').focus();
   };
-  const save = async () => {
-    refused.clear();
+  whenSent(form, refused, async () => {
     const data = new FormData(form);
     /** @param {string} name */
     const text = (name) => String(data.get(name) ?? '').trim();
     const spans = kind.value === 'weekly'
       ? { begin: text('begin'), end: text('end'), days: data.getAll('days').map(Number) }
       : { from: text('from') || null, to: text('to') || null };
-    try {
-      await send('POST', 'silences', { run: text('run'), detector: text('detector'), tag: text('tag'), zone: text('zone'), comment: text('comment'), by: whoAmI(), ...spans });
-      toast('Silenced: what is still open at its end is told then.');
-      close();
-      await loadSilences();
-    } catch (problem) {
-      refused.show(problem);
-    }
-  };
-  form.addEventListener('submit', (event) => {
-    event.preventDefault();
-    void save();
+    await send('POST', 'silences', { run: text('run'), detector: text('detector'), tag: text('tag'), zone: text('zone'), comment: text('comment'), by: whoAmI(), ...spans });
+    toast('Silenced: what is still open at its end is told then.');
+    close();
+    await loadSilences();
   });
   form.append(
     h('div', { class: 'fields' }, field('When', kind), field('Time zone', zone, 'Such as Europe/Amsterdam')),
