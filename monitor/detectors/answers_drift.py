@@ -4,17 +4,19 @@ Learning *is* getting surer, so that alone says nothing. What says something is 
 while the answers known to be good became no likelier and no more checks are passed.
 
 The reference is one sampling and stays it, however slowly things move; it changes only where a
-later one is proven better on the reference answers, or where nothing can be compared any more.
+later one is proven better on the reference answers. Prompt sets and decodings that take turns have
+a reference each.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any, ClassVar
 
+from monitor.detectors.answer_lines import Line, Numbers, Sampling, line_of, pairs_of
 from monitor.detectors.base import (
     WARMUP_STEPS,
     Cause,
@@ -53,9 +55,6 @@ class Params:
     better_p: float = 0.05
 
 
-Numbers = dict[str, Any]
-"""One answer's summary, as ``domain.answer_metrics.summary`` makes it."""
-
 SIGNS = {
     "shorter": "shorter",
     "ends": "sooner at an end",
@@ -68,6 +67,8 @@ SIGNS = {
 OPENERS = ("shorter", "ends", "surer")
 END_FLOOR = 1e-6
 OPEN_AT_ONCE = 3
+KEPT_LINES = 4
+"""Prompt sets or decodings in turn; what has not come up for longest gives way."""
 LEAST_PROOF = 5
 """Fewer reference answers prove nothing: by chance all of 4 move one way in 1 of 16."""
 
@@ -75,17 +76,6 @@ KEPT = frozenset(
     {"settings", "length", "confidence", "first_token", "repeats", "stop_reason", "reference_nll",
      "ends", "checks"}
 )  # fmt: skip
-
-
-@dataclass(slots=True)
-class _Sampling:
-    """Answers of one sampling by prompt."""
-
-    id: str = ""
-    step: int = 0
-    size: int = 0
-    at: float = 0.0
-    answers: dict[str, Numbers] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +102,7 @@ class AnswersDrift(Detector):
     """Judges each sampling when its last answer is there, late ones too."""
 
     name: ClassVar[str] = "answers_drift"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     title: ClassVar[str] = "answers got shorter or surer, not better"
     needs: ClassVar[tuple[str, ...]] = ()
     kinds: ClassVar[tuple[str, ...]] = ("pretrain", "continued", "sft", "other")
@@ -121,10 +111,8 @@ class AnswersDrift(Detector):
 
     def __init__(self, facts: RunFacts, params: Params | None = None) -> None:
         self._params = params or Params()
-        self._open: dict[str, _Sampling] = {}
-        self._since: tuple[int, float] | None = None
-        self._good: tuple[int, float] | None = None
-        self._reference: _Sampling | None = None
+        self._open: dict[str, Sampling] = {}
+        self._lines: list[Line] = []
         self._judged: list[str] = []
 
     def update(self, frame: StepFrame) -> list[Verdict]:
@@ -146,7 +134,7 @@ class AnswersDrift(Detector):
         if sampling in self._judged:
             return []  # a repeat
         if sampling not in self._open:
-            fresh = _Sampling(sampling, int(numbers["step"]), int(numbers["size"]), event.at)
+            fresh = Sampling(sampling, int(numbers["step"]), int(numbers["size"]), event.at)
             self._open[sampling] = fresh
         into = self._open[sampling]
         into.answers[event.name] = {k: v for k, v in numbers.items() if k in KEPT}
@@ -161,44 +149,52 @@ class AnswersDrift(Detector):
             verdicts += self._closed(self._open.pop(sampling), frame)
         return verdicts
 
-    def _closed(self, done: _Sampling, frame: StepFrame) -> list[Verdict]:
+    def _closed(self, done: Sampling, frame: StepFrame) -> list[Verdict]:
         if done.step < WARMUP_STEPS:
             return []
-        if self._reference is None:
-            self._reference = done
-            return []
-        if done.step <= self._reference.step:
+        line = max(self._lines, key=lambda one: len(pairs_of(one.reference, done)), default=None)
+        pairs = 0 if line is None else len(pairs_of(line.reference, done))
+        if line is None or (pairs < self._params.pairs <= len(done.answers)):
+            return self._begin(done, pairs, frame)
+        if done.step <= line.reference.step:
             return []  # older weights than those compared with
-        return self._judge(done, self._reference, frame)
+        self._lines = [*(one for one in self._lines if one is not line), line]
+        return [self._judge(done, line, frame)]
+
+    def _begin(self, done: Sampling, pairs: int, frame: StepFrame) -> list[Verdict]:
+        """A reference of its own for what none can be compared with."""
+        is_first = not self._lines
+        self._lines = [*self._lines, Line(done)][-KEPT_LINES:]
+        if is_first:
+            return []
+        changed = "the prompts, the tokenizer or the decoding are others: compared from here on"
+        few = f"{pairs} comparable prompts; it takes {self._params.pairs}: compared from here on"
+        return [self._unsure(done, frame, few if pairs else changed)]
 
     # -- judging -----------------------------------------------------------------------------------
 
-    def _judge(self, now: _Sampling, then: _Sampling, frame: StepFrame) -> list[Verdict]:
-        found = self._compare(now, then)
-        if found.pairs == 0:
-            self._reference = now
-            missing = "the prompts, the tokenizer or the decoding changed: compared from here on"
-            return [self._unsure(now, frame, missing)]
+    def _judge(self, now: Sampling, line: Line, frame: StepFrame) -> Verdict:
+        found = self._compare(now, line.reference)
         if found.pairs < self._params.pairs:
             missing = f"{found.pairs} comparable prompts; it takes {self._params.pairs}"
-            return [self._unsure(now, frame, missing)]
-        if self._is_proven(found):
-            self._reference = now
-            return [self._calm(now, frame)]
+            return self._unsure(now, frame, missing)
         opening = [sign for sign in found.signs if sign in OPENERS]
-        if not opening or self._is_better(found):
-            return [self._calm(now, frame)]
+        if self._is_proven(found) or not opening or self._is_better(found):
+            if self._is_proven(found):
+                line.reference = now
+            line.since, line.good = None, (now.step, now.at)
+            return self._calm(now, frame)
         if not self._can_tell(found, opening):
             missing = "reference answers or checks in the prompt set, to tell worse from better"
-            return [self._unsure(now, frame, missing)]
-        return [self._bad(now, then, found, frame)]
+            return self._unsure(now, frame, missing)
+        if line.since is None:
+            # It may have begun with the step after the last sampling that was as before.
+            step, at = line.good or (line.reference.step, line.reference.at)
+            line.since = (step + 1, at)
+        return self._bad(now, line, found, frame)
 
-    def _compare(self, now: _Sampling, then: _Sampling) -> _Finding:
-        pairs = [
-            (then.answers[prompt], answer)
-            for prompt, answer in sorted(now.answers.items())
-            if _comparable(then.answers.get(prompt), answer)
-        ]
+    def _compare(self, now: Sampling, then: Sampling) -> _Finding:
+        pairs = pairs_of(then, now)
         gaps = {
             "shorter": _gaps(pairs, lambda a: -math.log(a["length"] + 1.0)),
             "ends": _gaps(pairs, _log_ends),
@@ -254,11 +250,8 @@ class AnswersDrift(Detector):
 
     # -- words -------------------------------------------------------------------------------------
 
-    def _bad(self, now: _Sampling, then: _Sampling, found: _Finding, frame: StepFrame) -> Verdict:
-        if self._since is None:
-            # It may have begun with the step after the last sampling that was as before.
-            step, at = self._good or (then.step, then.at)
-            self._since = (step + 1, at)
+    def _bad(self, now: Sampling, line: Line, found: _Finding, frame: StepFrame) -> Verdict:
+        then, since = line.reference, line.since or (now.step, now.at)
         said = " and ".join(SIGNS[sign] for sign in found.signs if sign in OPENERS)
         evidence = Evidence(
             rule="paired rank sum against a fixed sampling, Holm",
@@ -266,8 +259,8 @@ class AnswersDrift(Detector):
             value=min(found.p[sign] for sign in found.signs),
             threshold=self._params.alpha,
             n=found.pairs,
-            onset_step=self._since[0],
-            onset_at=self._since[1],
+            onset_step=since[0],
+            onset_at=since[1],
             numbers=_rows(now, then, found),
             summary=f"answers of step {now.step:,} are {said} than those of step {then.step:,}"
             f" ({found.pairs} prompts){_quality_words(found)}",
@@ -280,13 +273,12 @@ class AnswersDrift(Detector):
             self.title, evidence,
         )  # fmt: skip
 
-    def _calm(self, now: _Sampling, frame: StepFrame) -> Verdict:
-        self._since, self._good = None, (now.step, now.at)
+    def _calm(self, now: Sampling, frame: StepFrame) -> Verdict:
         return Verdict(
             self.name, "", "calm", "info", "as_before", now.step, frame.t, frame.attempt, self.title
         )
 
-    def _unsure(self, now: _Sampling, frame: StepFrame, missing: str) -> Verdict:
+    def _unsure(self, now: Sampling, frame: StepFrame, missing: str) -> Verdict:
         evidence = Evidence("cannot_tell", self.version, summary=missing)
         return Verdict(
             self.name, "", "cannot_tell", "info", "cannot_tell", now.step, frame.t, frame.attempt,
@@ -298,28 +290,14 @@ class AnswersDrift(Detector):
     def snapshot(self) -> dict[str, Any]:
         return {
             "open": [asdict(sampling) for sampling in self._open.values()],
-            "since": None if self._since is None else list(self._since),
-            "good": None if self._good is None else list(self._good),
-            "reference": None if self._reference is None else asdict(self._reference),
+            "lines": [asdict(line) for line in self._lines],
             "judged": list(self._judged),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._open = {saved["id"]: _Sampling(**saved) for saved in state["open"]}
-        since = state["since"]
-        self._since = None if since is None else (int(since[0]), float(since[1]))
-        good = state["good"]
-        self._good = None if good is None else (int(good[0]), float(good[1]))
-        saved = state["reference"]
-        self._reference = None if saved is None else _Sampling(**saved)
+        self._open = {saved["id"]: Sampling(**saved) for saved in state["open"]}
+        self._lines = [line_of(saved) for saved in state["lines"]]
         self._judged = list(state["judged"])
-
-
-def _comparable(then: Numbers | None, now: Numbers) -> bool:
-    """Asked and decoded alike, and neither spoilt by numbers that are none."""
-    if then is None or then["settings"] != now["settings"]:
-        return False
-    return "non_finite" not in (then["stop_reason"], now["stop_reason"])
 
 
 def _gaps(
@@ -346,13 +324,13 @@ def _passed(answer: Numbers) -> float | None:
     return sum(checks.values()) / len(checks) if checks else None
 
 
-def _middle(sampling: _Sampling, name: str) -> float | None:
+def _middle(sampling: Sampling, name: str) -> float | None:
     values = [a[name] for a in sampling.answers.values() if a[name] is not None]
     return float(median(values)) if values else None
 
 
 def _rows(
-    now: _Sampling, then: _Sampling, found: _Finding
+    now: Sampling, then: Sampling, found: _Finding
 ) -> tuple[tuple[str, float, str, str], ...]:
     rows: list[tuple[str, float, str, str]] = []
     for label, name, unit in (("length", "length", "tokens"), ("confidence", "confidence", "")):

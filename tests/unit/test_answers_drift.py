@@ -145,6 +145,41 @@ def test_another_decoding_is_not_compared():
     ]  # fmt: skip
 
 
+def of_set(name, made):
+    """The same answers, to the prompts of another set."""
+    return [replace(answer, prompt_id=f"{name}-{answer.prompt_id}") for answer in made]
+
+
+def test_prompt_sets_that_take_turns_have_a_reference_each():
+    turns = [answers(200), of_set("b", answers(300))]
+    for i in range(1, 4):
+        turns += [answers(200 + 200 * i), of_set("b", answers(300 + 200 * i))]
+    found = said(*turns)
+    assert found[0] == (300, "cannot_tell", "cannot_tell")
+    assert {judgement for _, judgement, _ in found[1:]} == {"calm"}
+    shorter = [answers(1000, length=20, sure=0.8, nll=2.5), of_set("b", answers(1100))]
+    assert [j for _, j, _ in said(*turns, *shorter)][-2:] == ["bad", "calm"]
+    worse = of_set("b", answers(1100, length=20, sure=0.8, nll=2.5))
+    _, effects = engine_with(*turns, worse, answers(1200), of_set("b", answers(1300, length=20)))
+    (alert,) = opened(effects)
+    assert alert.onset_step == 901  # after the last of its own set that was as before
+
+
+def test_a_set_of_which_most_was_exchanged_is_compared_from_there_on():
+    def exchanged(made):
+        return made[:3] + of_set("new", made[3:])
+
+    days = [answers(200), exchanged(answers(400)), exchanged(answers(600)),
+            exchanged(answers(800, length=20, sure=0.8, nll=2.5))]  # fmt: skip
+    assert [j for _, j, _ in said(*days)] == ["cannot_tell", "calm", "bad"]
+
+
+def test_the_set_that_has_not_come_up_for_longest_gives_way():
+    many = [of_set(str(i), answers(200 + i)) for i in range(5)]
+    back = [of_set("4", answers(400)), of_set("0", answers(401))]
+    assert [j for _, j, _ in said(*many, *back)][-2:] == ["calm", "cannot_tell"]
+
+
 def test_few_prompts_tell_nothing():
     days = [answers(200, prompts=5), answers(400, prompts=5, length=5, sure=0.9)]
     assert said(*days)[0][1] == "cannot_tell"
