@@ -31,9 +31,10 @@ def _pausing(function: Callable[..., Any], marker: Path) -> Callable[..., Any]:
 def main(place: str, marker: str, *serve: str) -> int:
     """Patch the one place and serve."""
     from monitor.cli import main as command
-    from monitor.services import detection, gates
+    from monitor.services import delivery, detection, gates
     from monitor.storage import blocks
 
+    delivery.LEASE_S = 25.0  # Still longer than a try; a minute after each kill tells no more.
     gates.FOLD_S = 0.0  # The episodes of these tests come seconds apart, and each is to be told.
     if place == "seal":
         blocks.SqlBlocks.add = _pausing(blocks.SqlBlocks.add, Path(marker))  # type: ignore[method-assign]
