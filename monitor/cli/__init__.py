@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 from keyword import iskeyword
 
+DESCRIPTION = "Watch the training of language models: a server with a dashboard, and its tools."
 COMMANDS: dict[str, str] = {
     "serve": "run the server",
     "demo": "train a small GPT with a fault waiting, and watch it",
@@ -28,7 +29,7 @@ Python's own has a module with an underscore behind it."""
 def main(argv: list[str] | None = None) -> int:
     """Run one command; errors we know are one line on stderr and exit status 2."""
     words = sys.argv[1:] if argv is None else argv
-    parser = argparse.ArgumentParser(prog="watchkeeper", description=__doc__)
+    parser = argparse.ArgumentParser(prog="watchkeeper", description=DESCRIPTION)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     chosen = words[0] if words else ""
     for name, summary in COMMANDS.items():

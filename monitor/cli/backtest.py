@@ -13,6 +13,7 @@ from monitor.cli.logs import add_log_options, open_log, pair, run_name
 from monitor.cli.options import add_settings, read_settings
 from monitor.cli.store import opened_store
 from monitor.domain.alert import Alert, fine_spans
+from monitor.domain.words import counted
 from monitor.services.backtest import (
     Judged,
     chosen_detectors,
@@ -90,13 +91,13 @@ def print_json(judged: Judged) -> None:
 
 def print_table(judged: Judged) -> None:
     """Per detector: alerts with onset and delay, and the rate they would be false alarms at."""
-    print(f"{judged.run}: {judged.steps:,} steps")
+    print(f"{judged.run}: {counted(judged.steps, 'step')}")
     if not judged.alerts:
         print("  no alerts")
     for detector in sorted({alert.detector for alert in judged.alerts}):
         own = [alert for alert in judged.alerts if alert.detector == detector]
         loud = sum(alert.severity != "info" for alert in own)
-        print(f"  {detector}: {len(own)} alerts; if this run was sound, "
+        print(f"  {detector}: {counted(len(own), 'alert')}; if this run was sound, "
               f"{judged.per_10k(loud):.2f} false alarms per 10,000 steps")  # fmt: skip
         for alert in own:
             fine = "; somebody said that this was fine" if judged.was_fine(alert) else ""
@@ -123,6 +124,6 @@ def print_total(judged: list[Judged]) -> None:
     loud = sum(alert.severity != "info" for alert in alerts)
     rate = 10_000.0 * loud / max(steps, 1)
     print(
-        f"{len(judged)} runs, {steps:,} steps: {len(alerts)} alerts, {loud} of them warnings or "
-        f"worse ({rate:.2f} per 10,000 steps)"
+        f"{counted(len(judged), 'run')}, {counted(steps, 'step')}: {counted(len(alerts), 'alert')},"
+        f" {loud} of them warnings or worse ({rate:.2f} per 10,000 steps)"
     )

@@ -38,7 +38,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     from trainer_hooks.zoo.faults import FAULTS
 
     parser.add_argument("--seed", type=int, default=0, help="of the weights and of the data order")
-    parser.add_argument("--fault", choices=list(FAULTS), default="stale_loader")
+    parser.add_argument(
+        "--fault", choices=list(FAULTS), default="stale_loader", metavar="FAULT",
+        help="what goes wrong (default: stale_loader), one of: " + ", ".join(FAULTS),
+    )  # fmt: skip
     parser.add_argument("--onset", type=int, help="first spoilt step; the fault has its own")
     parser.add_argument("--steps", type=int, help="steps to train; else enough for the fault")
     parser.add_argument("--port", type=int, default=0, help="the dashboard's; 0 takes a free one")

@@ -11,6 +11,8 @@ from monitor.cli.logs import add_log_options, open_log, run_name
 from monitor.cli.options import add_settings, read_settings
 from monitor.cli.store import opened_store
 from monitor.clock import wall_s
+from monitor.domain.alert import Alert
+from monitor.domain.words import counted
 from monitor.importers.base import Imported
 from monitor.services.detection import Detection
 from monitor.services.importing import import_run
@@ -40,19 +42,22 @@ def run(options: argparse.Namespace) -> int:
         alerts = judged(database, run_id(name))
     print(
         f"Run {run_id(name)}: {counts.stored:,} values stored, {counts.duplicate:,} held already, "
-        f"{counts.refused:,} refused; {alerts} alerts, nobody told."
+        f"{counts.refused:,} refused; {counted(len(alerts), 'alert')}, nobody told."
     )
+    for alert in sorted(alerts, key=lambda one: one.onset_step):
+        subject = f" ({alert.subject})" if alert.subject else ""
+        print(f"  {alert.severity}: {alert.title}{subject}, since step {alert.onset_step:,}")
     return 0 if counts.stored or counts.duplicate else 1
 
 
-def judged(database: Database, run: str) -> int:
-    """Judge the run now, unless a server has it in hand already; how many alerts it has."""
+def judged(database: Database, run: str) -> list[Alert]:
+    """Judge the run now, unless a server has it in hand already; its alerts."""
     detection = Detection(database, wall_s, f"import:{uuid.uuid4().hex[:8]}")
     while detection.run_once(run):
         pass
     detection.close()
     with database.read() as work:
-        return len(work.alerts.of_run(run))
+        return work.alerts.of_run(run)
 
 
 def run_id(name: str) -> str:
@@ -65,7 +70,7 @@ def tell(imported: Imported) -> None:
     """How the log was read, and what of it was not taken, on standard error."""
     out = sys.stderr
     print(f"Read as {imported.format}: {imported.rows:,} rows, {imported.values:,} values,"
-          f" {len(imported.attempts)} attempts.", file=out)  # fmt: skip
+          f" {counted(len(imported.attempts), 'attempt')}.", file=out)  # fmt: skip
     for column, series in imported.columns.items():
         print(f"  {column} -> {series}", file=out)
     for note in imported.notes:

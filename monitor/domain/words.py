@@ -16,3 +16,8 @@ def duration_text(seconds: float) -> str:
     if hours < 48:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     return f"{hours // 24} d {hours % 24} h"
+
+
+def counted(count: int, what: str) -> str:
+    """``1 alert``, ``1,200 alerts``."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -31,7 +31,7 @@ _AXES: dict[Axis, str] = {
     "train_num_input_tokens_seen num_input_tokens_seen",
     "samples": "samples consumed_samples samples_seen samples_count",
     "epoch": "epoch epochs train_epoch epoch_num current_epoch",
-    "time_s": "t time time_s timestamp wall_time walltime created_at datetime date elapsed_s "
+    "time_s": "t ts time time_s timestamp wall_time walltime created_at datetime date elapsed_s "
     "elapsed elapsed_time runtime relative_time",
     "train_time_s": "train_time_s",
     "ignore": "percentage remaining_time total_steps total_flos",

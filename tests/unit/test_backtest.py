@@ -69,7 +69,7 @@ def test_the_table_says_delay_and_rate(capsys: pytest.CaptureFixture[str]) -> No
     files = [str(STALE), str(RUNS / "zoo" / "healthy_cos.csv.gz")]
     assert main(["backtest", *files, "--detector", "stale_data"]) == 0
     out = capsys.readouterr().out
-    assert "stale_data: 1 alerts; if this run was sound, 7.34 false alarms per 10,000 steps" in out
+    assert "stale_data: 1 alert; if this run was sound, 7.34 false alarms per 10,000 steps" in out
     assert "critical: since step 616, opened 4 steps later" in out
     assert "healthy_cos: 1,186 steps\n  no alerts" in out
     assert "2 runs, 2,549 steps: 1 alerts, 1 of them warnings or worse (3.92 per" in out
@@ -101,6 +101,7 @@ def test_import_and_backtest_of_the_stored_run_from_the_command_line(
     told = capsys.readouterr()
     run = told.out.split()[1].rstrip(":")
     assert "alerts, nobody told" in told.out
+    assert ": stale data, since step" in told.out
     assert "dup -> repeat_share" in told.err
     assert main(["backtest", run, "--json", *data]) == 0
     stored = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -186,6 +186,12 @@ def test_step_times_are_added_up_where_there_is_no_clock() -> None:
     assert [b - a for a, b in zip(times, times[1:], strict=False)] == [0.5, 20.0, 0.5]
 
 
+def test_the_calendar_is_read_under_its_usual_names() -> None:
+    for name in ("ts", "Timestamp", "wall_time", "_timestamp", "date"):
+        found = table(f"step,{name},loss", "1,2026-01-01T00:00:00Z,3", "2,2026-01-01 00:00:02,3")
+        assert found.attempts[0].frames[0].times == [1_767_225_600.0, 1_767_225_602.0], name
+
+
 def test_a_log_without_a_calendar_ends_when_it_is_said_to() -> None:
     found = read_log(io.BytesIO(b"step,loss\n0,3\n10,2\n"), ended_at=1_760_000_000.0)
     assert found.attempts[0].frames[0].times == [1_759_999_990.0, 1_760_000_000.0]
