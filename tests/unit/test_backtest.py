@@ -72,7 +72,7 @@ def test_the_table_says_delay_and_rate(capsys: pytest.CaptureFixture[str]) -> No
     assert "stale_data: 1 alert; if this run was sound, 7.34 false alarms per 10,000 steps" in out
     assert "critical: since step 616, opened 4 steps later" in out
     assert "healthy_cos: 1,186 steps\n  no alerts" in out
-    assert "2 runs, 2,549 steps: 1 alerts, 1 of them warnings or worse (3.92 per" in out
+    assert "2 runs, 2,549 steps: 1 alert, 1 of them warnings or worse (3.92 per" in out
 
 
 @pytest.mark.parametrize(
